@@ -1,0 +1,49 @@
+# make run      serve the small model on this machine and show one conversation
+# make test     lint, types, unit and integration tests (about 10 minutes)
+# make check    the fast part of it
+# make lock     renew the pinned lists in requirements/ from pyproject.toml
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LISTS := requirements/cpu.txt requirements/dev.txt
+
+CONFIG ?= serve.yaml
+run_options := --config $(CONFIG) $(if $(MODEL),--model $(MODEL)) $(if $(PORT),--port $(PORT))
+
+.PHONY: run test check lint unit integration lock
+
+run: $(VENV)/ready
+	@exec $(BIN)/python -m serve_app.run $(run_options)
+
+test: lint unit integration
+
+check: lint unit
+
+lint: $(VENV)/ready
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+unit: $(VENV)/ready
+	$(BIN)/pytest -q -m "not integration"
+
+integration: $(VENV)/ready
+	$(BIN)/pytest -v -m integration
+
+# The lists are complete, so pip need not resolve (and could not: see requirements/overrides.txt).
+$(VENV)/ready: pyproject.toml $(LISTS)
+	@echo "installing $$(cat $(LISTS) | grep -c '^[a-z].*==') packages into $(VENV), once (about 3 minutes, 4 GB)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-deps $(addprefix --requirement ,$(LISTS))
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+COMPILE = $(BIN)/uv pip compile --quiet pyproject.toml --python-version 3.11 --no-emit-find-links \
+	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+lock: $(VENV)/ready
+	$(COMPILE) --extra cpu --override requirements/overrides.txt -o requirements/cpu.txt
+	$(COMPILE) --extra dev --constraint requirements/cpu.txt -o requirements/dev.txt
+	UV_FIND_LINKS= $(COMPILE) --extra gpu --python-platform x86_64-manylinux_2_28 \
+		-o requirements/gpu.txt

@@ -1,0 +1,1 @@
+"""The shell around warmturn's decisions: Serve deployments, HTTP, and the local command."""

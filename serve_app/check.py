@@ -1,0 +1,27 @@
+"""Checks a serve.yaml without a cluster: `python -m serve_app.check serve.yaml`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from serve_app import serve_file
+
+
+def check(path: Annotated[Path, typer.Argument()] = Path("serve.yaml")) -> None:
+    """Parse the file as Ray Serve, warmturn and vLLM will; exit with 2 if one refuses it."""
+    # vLLM is slow to import, and an error in the file itself needs none of it.
+    try:
+        config = serve_file.app_config(serve_file.load(path))
+        from serve_app import engine_args
+
+        engine_args.parse(config.engine_settings())
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from error
+    print(f"{path}: good")
+
+
+if __name__ == "__main__":
+    typer.run(check)

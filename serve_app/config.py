@@ -1,0 +1,80 @@
+"""The `args` of serve.yaml, parsed once; unknown keys are errors."""
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+ENGINE_DEFAULTS: dict[str, Any] = {
+    "enable_prefix_caching": True,
+    "enable_prompt_tokens_details": True,
+}
+"""vLLM settings that warmturn turns on unless serve.yaml says otherwise."""
+
+KV_OFFLOAD_KEYS = frozenset({"kv_transfer_config", "kv_offloading_size"})
+"""vLLM settings that place KV themselves, so `kv_offload_gib` cannot stand beside them."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class GatewayConfig(_Strict):
+    """Limits and habits of the HTTP gateway."""
+
+    session_headers: tuple[str, ...] = ()
+    """Further request headers that carry a session id, asked before the known ones."""
+
+    max_body_mib: float = Field(default=16, gt=0)
+    """Largest request body, in MiB; beyond it a request gets 413."""
+
+    request_timeout_s: float = Field(default=1800, gt=0)
+    """Longest time from a request's arrival to the end of its answer, in seconds."""
+
+    retry_after_s: int = Field(default=2, ge=1)
+    """What a 429 or 503 tells the client to wait, in seconds."""
+
+    max_attempts: int = Field(default=3, ge=1)
+    """Replicas tried for a request that has not begun to answer, the first included."""
+
+    ready_timeout_s: float = Field(default=2, gt=0)
+    """How long /ready waits for a replica to answer, in seconds."""
+
+
+class AppConfig(_Strict):
+    """Everything warmturn itself is told; replicas and placement are Serve's `deployments`."""
+
+    model: str = Field(min_length=1)
+    """A model directory, or a name on the model hub."""
+
+    engine: dict[str, Any] = {}
+    """Any vLLM engine or server argument by its long name, with `_` or `-`."""
+
+    kv_offload_gib: float = Field(default=0, ge=0)
+    """CPU memory per replica for KV evicted from the primary cache, in GiB; 0 turns it off."""
+
+    gateway: GatewayConfig = GatewayConfig()
+
+    @model_validator(mode="after")
+    def _one_owner_of_kv_placement(self) -> Self:
+        both = KV_OFFLOAD_KEYS & {key.replace("-", "_") for key in self.engine}
+        if self.kv_offload_gib and both:
+            raise ValueError(f"kv_offload_gib and engine.{min(both)} exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _model_is_set_once(self) -> Self:
+        if {"model", "model_tag"} & self.engine.keys():
+            raise ValueError("set the model as args.model, not under args.engine")
+        return self
+
+    def engine_settings(self) -> dict[str, Any]:
+        """Return what vLLM's parser is given, keyed by vLLM's names with `_`."""
+        given = {key.replace("-", "_"): value for key, value in self.engine.items()}
+        named = {"model": self.model, "served_model_name": served_name(self.model)}
+        return ENGINE_DEFAULTS | named | given
+
+
+def served_name(model: str) -> str:
+    """Return the name clients use: a directory's last part, or the hub name as it is."""
+    return Path(model).name if Path(model).is_dir() else model

@@ -1,0 +1,38 @@
+"""What travels between gateway and replica for one HTTP exchange."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Raw header pairs as ASGI gives them: names in lower case, order and repeats kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A whole request; `path` is decoded, `query` is raw, as in an ASGI scope."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStart:
+    """Status and headers of a response; its body follows as byte strings."""
+
+    status: int
+    headers: Headers
+
+
+ResponseStream = AsyncGenerator[ResponseStart | bytes, None]
+"""A response on the wire: one ResponseStart, then the body in pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response whose body is still arriving."""
+
+    start: ResponseStart
+    body: AsyncIterator[bytes]

@@ -1,0 +1,120 @@
+"""A Ray cluster of this machine alone, driven through the Serve REST API as any other."""
+
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ray
+
+OBJECT_STORE_BYTES = 512 * 2**20
+POLL_S = 1.0
+
+
+ROOT_CAUSE = re.compile(r"ERROR .*\b(\w*(?:Error|Exception): .+)")
+"""A line of vLLM's log that ends with an exception and what it says."""
+
+
+class DeployError(RuntimeError):
+    """Serve could not bring the application up; the message is Serve's, or the engine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """Where a running cluster is reached, and where its processes write their logs."""
+
+    dashboard_url: str
+    log_directory: Path
+
+
+def port_is_free(host: str, port: int) -> bool:
+    """Tell whether a server could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def local_cluster() -> Iterator[LocalCluster]:
+    """Start Ray and end every process of it on the way out."""
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    context: Any = ray.init(
+        address="local",
+        include_dashboard=True,
+        dashboard_host="127.0.0.1",
+        object_store_memory=OBJECT_STORE_BYTES,
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+    )
+    try:
+        logs = Path(context.address_info["session_dir"], "logs")
+        yield LocalCluster(f"http://{context.dashboard_url}", logs)
+    finally:
+        ray.shutdown()
+
+
+def deploy(cluster: LocalCluster, content: dict[str, Any]) -> None:
+    """Put a serve.yaml's content to the Serve REST API.
+
+    Raises:
+        DeployError: Serve refuses it.
+    """
+    response = httpx.put(_applications_url(cluster), json=content, timeout=60)
+    if response.is_error:
+        raise DeployError(response.text)
+
+
+def states(cluster: LocalCluster, app: str) -> Iterator[str]:
+    """Yield the application's progress in words, each time it changes, until it runs.
+
+    Raises:
+        DeployError: it cannot run; the message says why.
+    """
+    shown = ""
+    while True:
+        response = httpx.get(_applications_url(cluster), timeout=60)
+        details = response.raise_for_status().json()["applications"].get(app, {})
+        status = details.get("status", "NOT_STARTED")
+        if status == "DEPLOY_FAILED":
+            reason = _root_cause(cluster.log_directory) or _last_line(details.get("message", ""))
+            raise DeployError(f"{reason}\nlogs: {cluster.log_directory}")
+        progress = ", ".join(map(_progress, details.get("deployments", {}).values()))
+        if progress and progress != shown:
+            yield progress
+            shown = progress
+        if status == "RUNNING":
+            return
+        time.sleep(POLL_S)
+
+
+def _applications_url(cluster: LocalCluster) -> str:
+    return f"{cluster.dashboard_url}/api/serve/applications/"
+
+
+def _progress(deployment: dict[str, Any]) -> str:
+    running = sum(replica["state"] == "RUNNING" for replica in deployment["replicas"])
+    return f"{deployment['name']} {running}/{deployment['target_num_replicas']}"
+
+
+def _root_cause(log_directory: Path) -> str | None:
+    """Return the first exception that an engine logged; Serve only hears that it failed."""
+    for log in log_directory.glob("worker-*.out"):
+        if match := ROOT_CAUSE.search(log.read_text(errors="replace")):
+            return match[1]
+    return None
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

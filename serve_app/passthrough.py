@@ -1,0 +1,170 @@
+"""Hands a request to a replica and its answer back, byte for byte."""
+
+import asyncio
+import logging
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from serve_app.api_error import ApiError, in_form_of
+from serve_app.config import GatewayConfig
+from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
+from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
+from serve_app.session_id import SessionId, find_session_id, with_session_id
+
+logger = logging.getLogger("ray.serve")
+
+RETRY_PAUSE_S = 0.2
+"""Pause before a request whose replica was lost is tried on another."""
+
+FIRST_ERROR_STATUS = 400
+
+HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade")
+)
+"""Headers that speak of one connection only (RFC 9110, section 7.6.1)."""
+
+
+class ReplicasLike(Protocol):
+    """What the gateway needs of the engine deployment; Replicas is the real one."""
+
+    def send(
+        self, request: HttpRequest, session_id: SessionId | None
+    ) -> AbstractAsyncContextManager[Response]:
+        """Send a request to a replica, as Replicas.send does."""
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Tell whether a replica can answer, as Replicas.ready does."""
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was whole."""
+
+
+class Passthrough:
+    """ASGI endpoint; errors that are not a replica's own get the form of the API called."""
+
+    def __init__(self, replicas: ReplicasLike, config: GatewayConfig) -> None:
+        self._replicas = replicas
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; a client that hangs up cancels this."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        response = _Response(path, send)
+        try:
+            async with asyncio.timeout(self._config.request_timeout_s):
+                headers: Headers = tuple(
+                    (name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP
+                )
+                body = await self._read_body(headers, receive)
+                request = HttpRequest(scope["method"], path, scope["query_string"], headers, body)
+                await self._answer(request, response)
+        except ClientGone:
+            return
+        except Exception as error:
+            await response.fail(self._explain(error))
+
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
+        limit_bytes = int(self._config.max_body_mib * 2**20)
+        declared_bytes = int(dict(headers).get(b"content-length", 0))
+        pieces: list[bytes] = []
+        size_bytes = 0
+        more = True
+        while more:
+            if max(declared_bytes, size_bytes) > limit_bytes:
+                raise ApiError(413, f"the request body is over {self._config.max_body_mib:g} MiB")
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            pieces.append(message.get("body", b""))
+            size_bytes += len(pieces[-1])
+            more = message.get("more_body", False)
+        return b"".join(pieces)
+
+    async def _answer(self, request: HttpRequest, response: "_Response") -> None:
+        session_id = find_session_id(request.headers, request.body, self._config.session_headers)
+        if session_id is not None:
+            request = replace(request, headers=with_session_id(request.headers, session_id))
+        losses = 0
+        while True:
+            try:
+                return await self._stream(request, session_id, response)
+            except ReplicaLost as error:
+                losses += 1
+                if response.started or losses == self._config.max_attempts:
+                    raise
+                logger.warning("%s: replica lost (%s), trying another", request.path, error)
+            except ReplicasFull:
+                # A request that was let in before its replica was lost keeps its right to wait.
+                if not losses:
+                    raise
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _stream(
+        self, request: HttpRequest, session_id: SessionId | None, response: "_Response"
+    ) -> None:
+        """Stream one replica's answer; nothing is sent before its first body byte is here."""
+        async with self._replicas.send(request, session_id) as answer:
+            start, first = answer.start, await anext(answer.body, b"")
+            if start.status >= FIRST_ERROR_STATUS:
+                start, first = in_form_of(request.path, start, first)
+            await response.start(start)
+            await response.body(first)
+            async for piece in answer.body:
+                await response.body(piece)
+        await response.end()
+
+    def _explain(self, error: Exception) -> ApiError:
+        retry_after_s = self._config.retry_after_s
+        match error:
+            case ApiError():
+                return error
+            case ReplicasFull():
+                return ApiError(429, "all replicas are busy", retry_after_s)
+            case NoReplicas():
+                return ApiError(503, str(error), retry_after_s)
+            case ReplicaLost():
+                return ApiError(503, "the replica that served this was lost", retry_after_s)
+            case TimeoutError():
+                return ApiError(504, f"no whole answer in {self._config.request_timeout_s:g} s")
+        logger.error("unexpected error in the gateway", exc_info=error)
+        return ApiError(500, "internal error in the gateway")
+
+
+class _Response:
+    """The answer on its way to the client; knows whether it has begun."""
+
+    def __init__(self, path: str, send: Send) -> None:
+        self.started = False
+        self._path = path
+        self._send = send
+        self._is_event_stream = False
+
+    async def start(self, start: ResponseStart) -> None:
+        self.started = True
+        kind = dict(start.headers).get(b"content-type", b"")
+        self._is_event_stream = kind.startswith(b"text/event-stream")
+        headers = [pair for pair in start.headers if pair[0] not in HOP_BY_HOP]
+        await self._send(
+            {"type": "http.response.start", "status": start.status, "headers": headers}
+        )
+
+    async def body(self, piece: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def fail(self, error: ApiError) -> None:
+        """Tell the client; a begun answer that is no event stream can only break off."""
+        if not self.started:
+            await self.start(ResponseStart(error.status, error.headers()))
+            await self.body(error.body(self._path))
+        elif self._is_event_stream:
+            await self.body(error.event(self._path))
+        else:
+            raise error
+        await self.end()

@@ -1,0 +1,113 @@
+"""The engine deployment as the gateway sees it: send a request, stream the answer."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any
+
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    RayActorError,
+    RpcError,
+    WorkerCrashedError,
+)
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    ReplicaUnavailableError,
+)
+from ray.serve.handle import DeploymentHandle
+
+from serve_app.http_message import HttpRequest, Response, ResponseStream
+from serve_app.session_id import SessionId
+
+RECENT_S = 2.0
+"""An answer this young proves that a replica can answer."""
+
+LOST = (
+    NodeDiedError,
+    ObjectLostError,
+    RayActorError,
+    ReplicaUnavailableError,
+    RpcError,
+    WorkerCrashedError,
+)
+"""How Ray says that the process at the other end is gone."""
+
+
+class ReplicasFull(Exception):
+    """Every replica is at its limit and so is the queue before them."""
+
+
+class ReplicaLost(Exception):
+    """The replica went away; `str()` says how."""
+
+
+class NoReplicas(Exception):
+    """The deployment cannot run any replica."""
+
+
+class Replicas:
+    """Sends requests through a Serve handle and speaks of its failures in our own terms."""
+
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+        self._handle = handle
+        self._answered_at: float | None = None
+
+    @asynccontextmanager
+    async def send(
+        self, request: HttpRequest, session_id: SessionId | None
+    ) -> AsyncGenerator[Response, None]:
+        """Send a request to one replica; leaving the context aborts it there if it still runs.
+
+        Raises:
+            ReplicasFull: nothing was sent.
+            NoReplicas: nothing was sent.
+            ReplicaLost: the replica went away; while the body is read, too.
+        """
+        handle = self._handle.options(stream=True, session_id=session_id or "")
+        answer: Any = handle.http.remote(request)
+        async with aclosing(self._messages(answer)) as messages:
+            start: Any = await anext(messages)
+            body: Any = messages
+            yield Response(start, body)
+
+    async def _messages(self, answer: Any) -> ResponseStream:
+        try:
+            with _our_errors():
+                async for message in answer:
+                    self._answered_at = time.monotonic()
+                    yield message
+        except (GeneratorExit, asyncio.CancelledError):
+            answer.cancel()
+            raise
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Tell whether at least one replica can answer, asking one unless one just did."""
+        if self._answered_at is not None and time.monotonic() - self._answered_at < RECENT_S:
+            return True
+        response: Any = self._handle.check_health.remote()
+        try:
+            with _our_errors():
+                async with asyncio.timeout(timeout_s):
+                    await response
+        except (TimeoutError, ReplicaLost, NoReplicas):
+            response.cancel()
+            return False
+        except ReplicasFull:
+            return True
+        return True
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    try:
+        yield
+    except BackPressureError as error:
+        raise ReplicasFull from error
+    except DeploymentUnavailableError as error:
+        raise NoReplicas(error.message) from error
+    except LOST as error:
+        raise ReplicaLost(type(error).__name__) from error

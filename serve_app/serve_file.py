@@ -1,0 +1,95 @@
+"""Reads a serve.yaml and checks what Ray would pass over in silence."""
+
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from ray.serve.schema import ServeDeploySchema
+
+from serve_app.config import AppConfig
+
+IMPORT_PATH = "serve_app.app:build"
+
+
+class ServeFileError(ValueError):
+    """The file cannot be deployed; every line of the message names a setting."""
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return the file's content, in the form that the Serve REST API takes.
+
+    Raises:
+        ServeFileError: it is not readable, not YAML, not Serve's schema (a key that Serve does
+            not know is an error here), or has no valid warmturn application.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ServeFileError(f"{path}: {error}") from error
+    if not isinstance(content, dict):
+        raise ServeFileError(f"{path}: not a mapping")
+    if unknown := list(_unknown_keys(ServeDeploySchema, content)):
+        raise ServeFileError("\n".join(f"{key}: no such setting" for key in unknown))
+    try:
+        ServeDeploySchema.model_validate(content)
+        app_config(content)
+    except ValidationError as error:
+        raise ServeFileError(_lines(error)) from error
+    return content
+
+
+def app(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the warmturn application's part of the file.
+
+    Raises:
+        ServeFileError: there is none, or more than one.
+    """
+    ours = [one for one in content["applications"] if one["import_path"] == IMPORT_PATH]
+    if len(ours) != 1:
+        raise ServeFileError(f"applications: {len(ours)} with import_path {IMPORT_PATH}, want one")
+    found: dict[str, Any] = ours[0]
+    return found
+
+
+def app_config(content: dict[str, Any]) -> AppConfig:
+    """Return the warmturn application's args, parsed.
+
+    Raises:
+        ServeFileError, ValidationError: as they say.
+    """
+    return AppConfig.model_validate(app(content).get("args", {}))
+
+
+def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of keys that the model does not declare, nested models included."""
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
+        field = model.model_fields.get(key)
+        if field is None:
+            yield f"{prefix}{key}"
+            continue
+        for nested in _models_in(field.annotation):
+            if isinstance(value, list):
+                for index, item in enumerate(value):
+                    yield from _unknown_keys(nested, item, f"{prefix}{key}.{index}.")
+            else:
+                yield from _unknown_keys(nested, value, f"{prefix}{key}.")
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the pydantic models in an annotation such as list[M] or M | None."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (list, Union, types.UnionType):
+        return [model for part in get_args(annotation) for model in _models_in(part)]
+    return []
+
+
+def _lines(error: ValidationError) -> str:
+    return "\n".join(
+        f"{'.'.join(map(str, one['loc'])) or 'args'}: {one['msg']}" for one in error.errors()
+    )

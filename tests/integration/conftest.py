@@ -1,0 +1,121 @@
+"""One Ray cluster for all integration tests, and the application on it."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import serve
+
+from serve_app import packaged_model, serve_file
+from serve_app.http_message import HttpRequest
+from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
+from tests import tiny_model
+
+ROOT = Path(__file__).parents[2]
+SMOLLM2 = ROOT / "models" / packaged_model.NAME
+TINY = ROOT / "models" / "tiny"
+APP = "warmturn"
+BLOCK_TOKENS = 32
+PRIMARY_BLOCKS = 160
+MAX_MODEL_LEN = 4096
+MAX_ONGOING = 8
+MAX_QUEUED = 24  # Serve counts those it is just placing, too
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything here, so that no file can forget to."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The packaged model, made once per checkout."""
+    if not packaged_model.is_prepared(SMOLLM2):
+        packaged_model.prepare(SMOLLM2)
+    return SMOLLM2
+
+
+@pytest.fixture(scope="session")
+def tiny(smollm2: Path) -> Path:
+    """A random model whose answer depends on the whole prompt."""
+    if not packaged_model.is_prepared(TINY):
+        tiny_model.make(TINY, smollm2)
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """Ray on this machine; the test process is its driver."""
+    with local_cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def port() -> int:
+    """A free port for HTTP; it stays the same, since Serve's proxy cannot move."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+        return found
+
+
+def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> dict[str, Any]:
+    """Return the project's own serve.yaml with a test's model, port, sizes and limits."""
+    content = deepcopy(serve_file.load(ROOT / "serve.yaml"))
+    content["http_options"]["port"] = port
+    app = serve_file.app(content)
+    app["args"]["model"] = str(model)
+    app["args"]["engine"] |= engine
+    options = next(one for one in app["deployments"] if one["name"] == "engine")
+    options |= {
+        "num_replicas": replicas,
+        "max_ongoing_requests": MAX_ONGOING,
+        "max_queued_requests": MAX_QUEUED,
+        "graceful_shutdown_timeout_s": 5,
+    }
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running application: its URL and the name of its model."""
+
+    url: str
+    model: str
+
+    def engine_metric(self, name: str, session: str) -> float:
+        """Return one of vLLM's metrics, from the replica on which this session lives."""
+        handle = serve.get_deployment_handle("engine", APP).options(stream=True, session_id=session)
+        request = HttpRequest("GET", "/metrics", b"", (), b"")
+        answer: Any = handle.http.remote(request)
+        text = b"".join(piece for piece in answer if isinstance(piece, bytes)).decode()
+        lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+        assert lines, f"no metric {name}"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+    async def settle(self, name: str, session: str, value: float, within_s: float) -> None:
+        """Wait until a metric has this value; fail when it takes longer."""
+        async with asyncio.timeout(within_s):
+            while await asyncio.to_thread(self.engine_metric, name, session) != value:
+                await asyncio.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def service(cluster: LocalCluster, port: int, tiny: Path) -> Service:
+    """Two replicas of the tiny model with a small primary cache and a CPU tier."""
+    engine = {
+        "block_size": BLOCK_TOKENS,
+        "num_gpu_blocks_override": PRIMARY_BLOCKS,
+        "max_model_len": MAX_MODEL_LEN,
+    }
+    deploy(cluster, configure(tiny, port, engine, replicas=2))
+    for progress in states(cluster, APP):
+        print(progress)
+    return Service(f"http://127.0.0.1:{port}", tiny.name)

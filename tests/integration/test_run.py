@@ -1,0 +1,71 @@
+"""`make run`'s command from start to interrupt."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from tests.integration.conftest import ROOT, configure
+
+RUN = [sys.executable, "-u", "-m", "serve_app.run"]
+
+
+def test_it_serves_until_interrupted_and_leaves_nothing(tiny: Path, tmp_path: Path) -> None:
+    """It shows each step and a conversation of two turns, serves, and ends every process."""
+    port = 8765
+    file = tmp_path / "serve.yaml"
+    file.write_text(yaml.safe_dump(configure(tiny, 8000, {}, replicas=1)))
+    command = [*RUN, "--config", file, "--port", str(port)]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert run.stdout is not None
+    lines: list[str] = []
+    for line in run.stdout:
+        lines.append(line)
+        if "until interrupted" in line:
+            break
+    shown = "".join(lines)
+    steps = ("settings", "model", "ray", "replicas", "ready", "serving")
+    assert [shown.find(step) for step in steps] == sorted(shown.find(step) for step in steps)
+    assert shown.count("prompt tokens") == 2
+    assert " 0 of them cached" in shown
+    assert httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200
+
+    family = psutil.Process(run.pid).children(recursive=True)
+    assert len(family) > 5
+    run.send_signal(signal.SIGINT)
+    rest, _ = run.communicate(timeout=30)
+    assert "everything is stopped" in rest
+    assert run.returncode == 0
+    _gone, alive = psutil.wait_procs(family, timeout=10)
+    assert alive == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("        enforce_eager: true", "engine.enforce_eagerly is not a vLLM setting"),
+        ("      kv_offload_gib: 1", "kv_offload_gig: Extra inputs are not permitted"),
+        ("        num_replicas: 2", "deployments.0.num_replica: no such setting"),
+        ("  port: 8000", "http_options.prt: no such setting"),
+    ],
+)
+def test_a_bad_setting_fails_at_once(tmp_path: Path, line: str, reason: str) -> None:
+    """A misspelt key of vLLM's, ours or Serve's is named before anything starts."""
+    text = (ROOT / "serve.yaml").read_text()
+    assert line in text
+    word = line.split(":")[0].strip()
+    wrong = reason.split()[0].rstrip(":").split(".")[-1]
+    file = tmp_path / "serve.yaml"
+    file.write_text(text.replace(line, line.replace(word, wrong), 1))
+    started = time.monotonic()
+    run = subprocess.run([*RUN, "--config", file], capture_output=True, text=True)
+    assert run.returncode == 2
+    assert reason in run.stdout
+    assert "Traceback" not in run.stdout + run.stderr
+    assert time.monotonic() - started < 30

@@ -1,0 +1,319 @@
+"""The gateway over fake replicas: what is passed, what is refused, what is tried again."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Message
+
+from serve_app.config import GatewayConfig
+from serve_app.gateway import PASSED_PATHS, build_gateway
+from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
+from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
+from serve_app.session_id import SessionId
+
+JSON: Headers = ((b"content-type", b"application/json"),)
+SSE: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)
+CHAT = "/v1/chat/completions"
+
+
+class FakeReplicas:
+    """Plays one script per request: a status and headers, then bytes, seconds or an exception."""
+
+    def __init__(self, *scripts: list[Any]) -> None:
+        self.scripts = list(scripts)
+        self.requests: list[tuple[HttpRequest, SessionId | None]] = []
+        self.aborted = 0
+        self.is_ready = True
+
+    @asynccontextmanager
+    async def send(
+        self, request: HttpRequest, session_id: SessionId | None
+    ) -> AsyncGenerator[Response, None]:
+        self.requests.append((request, session_id))
+        start, *rest = self.scripts.pop(0)
+        if isinstance(start, Exception):
+            raise start
+        finished = False
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal finished
+            for step in rest:
+                if isinstance(step, Exception):
+                    raise step
+                if isinstance(step, bytes):
+                    yield step
+                else:
+                    await asyncio.sleep(step)
+            finished = True
+
+        try:
+            yield Response(start, body())
+        finally:
+            self.aborted += not finished
+
+    async def ready(self, timeout_s: float) -> bool:
+        assert timeout_s == GatewayConfig().ready_timeout_s
+        return self.is_ready
+
+
+def _ok(*body: Any, headers: Headers = JSON, status: int = 200) -> list[Any]:
+    return [ResponseStart(status, headers), *body]
+
+
+def _client(replicas: FakeReplicas, **config: Any) -> httpx.AsyncClient:
+    app: ASGIApp = build_gateway(replicas, GatewayConfig(**config))
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+@pytest.mark.parametrize("path", PASSED_PATHS)
+async def test_passes_everything_through(path: str) -> None:
+    """Path, query, headers and body reach the replica; status, headers and bytes come back."""
+    headers: Headers = (*JSON, (b"x-b", b"1"), (b"x-b", b"2"))
+    replicas = FakeReplicas(_ok(b"\x00an", b"swer", headers=headers, status=299))
+    async with _client(replicas) as client:
+        response = await client.post(
+            f"{path}?beta=true", content=b"\xffbody", headers={b"X-A": b"\xe9"}
+        )
+    request, session_id = replicas.requests[0]
+    assert (request.method, request.path, request.query) == ("POST", path, b"beta=true")
+    assert (b"x-a", b"\xe9") in request.headers
+    assert request.body == b"\xffbody"
+    assert session_id is None
+    assert (response.status_code, response.content) == (299, b"\x00answer")
+    assert response.headers.get_list("x-b") == ["1", "2"]
+
+
+async def test_the_session_is_found_and_handed_on() -> None:
+    """Serve and the engine are both told the session that the request names."""
+    replicas = FakeReplicas(_ok(b"{}"))
+    async with _client(replicas, session_headers=["x-team-run"]) as client:
+        await client.post(CHAT, json={}, headers={"X-Team-Run": "r1", "X-Session-ID": "other"})
+    request, session_id = replicas.requests[0]
+    assert session_id == "r1"
+    assert dict(request.headers)[b"x-session-id"] == b"r1"
+
+
+async def test_connection_headers_stop_here() -> None:
+    """Headers of one connection go no further, in either direction."""
+    replicas = FakeReplicas(_ok(b"{}", headers=(*JSON, (b"transfer-encoding", b"chunked"))))
+    async with _client(replicas) as client:
+        response = await client.post(CHAT, json={}, headers={"Connection": "close", "TE": "gzip"})
+    assert {b"connection", b"te"}.isdisjoint(dict(replicas.requests[0][0].headers))
+    assert "transfer-encoding" not in response.headers
+
+
+def _openai(response: httpx.Response) -> tuple[int, str]:
+    error = response.json()["error"]
+    assert error["code"] == response.status_code
+    return response.status_code, error["message"]
+
+
+def _anthropic(response: httpx.Response) -> tuple[int, str]:
+    content = response.json()
+    assert content["type"] == "error"
+    return response.status_code, content["error"]["type"]
+
+
+async def test_unknown_path() -> None:
+    """An unknown path is a 404 in the form of the API it looks like."""
+    async with _client(FakeReplicas()) as client:
+        assert _openai(await client.get("/v1/nope")) == (404, "GET /v1/nope is not served here")
+        assert _anthropic(await client.post("/v1/messages/x")) == (404, "not_found_error")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_body_too_large(declared: bool) -> None:
+    """A body over the limit is refused, whether it says its length or is sent in chunks."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b"x" * 2**18
+
+    replicas = FakeReplicas()
+    async with _client(replicas, max_body_mib=1) as client:
+        content = b"x" * (2**20 + 1) if declared else chunks()
+        assert _openai(await client.post(CHAT, content=content))[0] == 413
+        content = b"x" * (2**20 + 1) if declared else chunks()
+        response = await client.post("/v1/messages", content=content)
+    assert _anthropic(response) == (413, "request_too_large")
+    assert replicas.requests == []
+
+
+async def test_body_at_the_limit_passes() -> None:
+    """The limit itself is allowed."""
+    replicas = FakeReplicas(_ok(b"{}"))
+    async with _client(replicas, max_body_mib=1) as client:
+        assert (await client.post(CHAT, content=b"x" * 2**20)).status_code == 200
+
+
+async def test_full() -> None:
+    """When nothing is free the client is told to come back, in its API's form."""
+    async with _client(FakeReplicas([ReplicasFull()], [ReplicasFull()]), retry_after_s=7) as client:
+        response = await client.post(CHAT, json={})
+        assert _openai(response)[0] == 429
+        assert response.headers["retry-after"] == "7"
+        assert _anthropic(await client.post("/v1/messages", json={})) == (429, "rate_limit_error")
+
+
+async def test_no_replicas() -> None:
+    """A deployment that cannot run is a 503 that says so."""
+    async with _client(FakeReplicas([NoReplicas("engine failed to deploy")])) as client:
+        assert _openai(await client.post(CHAT, json={})) == (503, "engine failed to deploy")
+
+
+async def test_timeout_before_the_answer() -> None:
+    """A request that takes too long is aborted in the replica and answered 504."""
+    replicas = FakeReplicas(_ok(5.0))
+    async with _client(replicas, request_timeout_s=0.05) as client:
+        assert _openai(await client.post(CHAT, json={})) == (504, "no whole answer in 0.05 s")
+    assert replicas.aborted == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "last_events"),
+    [
+        (CHAT, [b"data: {", b"data: [DONE]"]),
+        ("/v1/messages", [b'event: error\ndata: {"type": "error"']),
+        ("/v1/responses", [b"event: error\ndata: {"]),
+    ],
+)
+async def test_a_stream_that_breaks_ends_with_an_error_event(
+    path: str, last_events: list[bytes]
+) -> None:
+    """A begun stream tells its client what happened instead of just ending."""
+    for break_off in (ReplicaLost("ActorDiedError"), 5.0):
+        replicas = FakeReplicas(_ok(b"data: 1\n\n", break_off, headers=SSE))
+        async with _client(replicas, request_timeout_s=0.05) as client:
+            response = await client.post(path, json={})
+        assert response.status_code == 200
+        first, *last, empty = response.content.split(b"\n\n")
+        assert (first, empty) == (b"data: 1", b"")
+        assert len(last) == len(last_events)
+        assert all(map(bytes.startswith, last, last_events))
+        assert len(replicas.requests) == 1
+
+
+async def test_a_lost_replica_costs_nothing_before_the_first_byte() -> None:
+    """A request whose replica went away goes to another, also after its headers had come."""
+    replicas = FakeReplicas(
+        [ReplicaLost("ActorDiedError")],
+        _ok(ReplicaLost("ActorUnavailableError"), headers=SSE),
+        _ok(b"data: 1\n\n", headers=SSE),
+    )
+    async with _client(replicas) as client:
+        response = await client.post(CHAT, content=b"same")
+    assert response.content == b"data: 1\n\n"
+    assert {request.body for request, _ in replicas.requests} == {b"same"}
+
+
+async def test_a_request_whose_replica_was_lost_waits_for_room() -> None:
+    """What was let in once is not turned away when the replicas that are left are full."""
+    full = [ReplicasFull()]
+    replicas = FakeReplicas([ReplicaLost("ActorDiedError")], full, full, full, _ok(b"{}"))
+    async with _client(replicas) as client:
+        assert (await client.post(CHAT, json={})).status_code == 200
+
+
+async def test_attempts_end() -> None:
+    """After the last attempt the client gets a 503."""
+    lost = [ReplicaLost("ActorDiedError")]
+    replicas = FakeReplicas(lost, lost, lost)
+    async with _client(replicas, max_attempts=2) as client:
+        response = await client.post(CHAT, json={})
+    assert _openai(response)[0] == 503
+    assert len(replicas.requests) == 2
+
+
+async def test_an_unexpected_error_is_hidden() -> None:
+    """A fault of ours is a plain 500: no traceback and no inner message."""
+    async with _client(FakeReplicas([KeyError("secret")])) as client:
+        response = await client.post(CHAT, json={})
+    assert _openai(response) == (500, "internal error in the gateway")
+
+
+VLLM_ERROR = {"error": {"message": "bad json", "type": "Bad Request", "param": None, "code": 400}}
+ANTHROPIC_ERROR = {"type": "error", "error": {"type": "NotFoundError", "message": "no model"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "received"),
+    [
+        (CHAT, VLLM_ERROR, VLLM_ERROR),
+        ("/v1/messages", ANTHROPIC_ERROR, ANTHROPIC_ERROR),
+        (
+            "/v1/messages",
+            VLLM_ERROR,
+            {"type": "error", "error": {"type": "invalid_request_error", "message": "bad json"}},
+        ),
+        (
+            "/v1/messages/count_tokens",
+            {"detail": "Method Not Allowed"},
+            {
+                "type": "error",
+                "error": {"type": "invalid_request_error", "message": "Method Not Allowed"},
+            },
+        ),
+    ],
+)
+async def test_errors_have_the_form_of_their_api(
+    path: str, sent: dict[str, Any], received: dict[str, Any]
+) -> None:
+    """An error of vLLM's passes as it is, but for OpenAI's form on a Messages path."""
+    body = json.dumps(sent).encode()
+    headers: Headers = (*JSON, (b"content-length", b"%d" % len(body)))
+    async with _client(FakeReplicas(_ok(body, headers=headers, status=400))) as client:
+        response = await client.post(path, json={})
+    assert response.json() == received
+    assert int(response.headers["content-length"]) == len(response.content)
+
+
+async def test_health_and_readiness() -> None:
+    """The gateway is alive by itself, and ready while a replica is."""
+    replicas = FakeReplicas()
+    async with _client(replicas) as client:
+        assert (await client.get("/ready")).status_code == 200
+        replicas.is_ready = False
+        assert (await client.get("/ready")).status_code == 503
+        assert (await client.get("/health")).status_code == 200
+
+
+async def _call(app: ASGIApp, receive: Callable[[], Any], sent: list[Message]) -> None:
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": CHAT, "query_string": b"", "headers": []}
+    await app(scope, receive, send)
+
+
+async def test_a_client_that_hangs_up_aborts_its_request() -> None:
+    """When the server cancels the exchange the replica's work ends too."""
+    replicas = FakeReplicas(_ok(b"data: 1\n\n", 60.0, headers=SSE))
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"{}"}
+
+    exchange = asyncio.create_task(_call(build_gateway(replicas, GatewayConfig()), receive, sent))
+    while len(sent) < 2:
+        await asyncio.sleep(0.001)
+    exchange.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await exchange
+    assert replicas.aborted == 1
+
+
+async def test_a_client_that_hangs_up_while_sending() -> None:
+    """A request that never becomes whole reaches no replica and answers nobody."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    await _call(build_gateway(FakeReplicas(), GatewayConfig()), receive, sent)
+    assert sent == []
