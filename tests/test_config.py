@@ -1,0 +1,61 @@
+"""The args of serve.yaml."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from serve_app import serve_file
+from serve_app.config import AppConfig, GatewayConfig
+
+ROOT = Path(__file__).parents[1]
+
+
+def _config(**args: Any) -> AppConfig:
+    return AppConfig.model_validate({"model": "m"} | args)
+
+
+def test_prefix_caching_is_on_unless_said_otherwise() -> None:
+    """warmturn's own defaults yield to serve.yaml, whichever way its keys are written."""
+    assert _config().engine_settings()["enable_prefix_caching"] is True
+    off = _config(engine={"enable-prefix-caching": False, "block-size": 16}).engine_settings()
+    assert off["enable_prefix_caching"] is False
+    assert off["block_size"] == 16
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        ({"kv_offload_gig": 1}, "Extra inputs are not permitted"),
+        ({"kv_offload_gib": -1}, "greater than or equal to 0"),
+        ({"kv_offload_gib": "much"}, "valid number"),
+        ({"gateway": {"max_body_mb": 3}}, "Extra inputs are not permitted"),
+        ({"gateway": {"max_attempts": 0}}, "greater than or equal to 1"),
+        ({"engine": ["max_model_len"]}, "valid dictionary"),
+        ({"engine": {"model": "x"}}, "set the model as args.model"),
+        ({"kv_offload_gib": 1, "engine": {"kv-transfer-config": {}}}, "exclude each other"),
+        ({"model": ""}, "at least 1 character"),
+    ],
+)
+def test_bad_args_are_refused(args: dict[str, Any], reason: str) -> None:
+    """What is misspelt, out of range or contradictory is an error with its reason."""
+    with pytest.raises(ValidationError, match=reason):
+        _config(**args)
+
+
+def test_clients_see_the_name_of_the_model(tmp_path: Path) -> None:
+    """A directory is served under its last part, a hub name as it is, unless named otherwise."""
+    directory = tmp_path / "some-model"
+    directory.mkdir()
+    assert _config(model=str(directory)).engine_settings()["served_model_name"] == "some-model"
+    assert _config(model="org/name").engine_settings()["served_model_name"] == "org/name"
+    named = _config(model="org/name", engine={"served_model_name": "short"}).engine_settings()
+    assert named["served_model_name"] == "short"
+
+
+def test_serve_yaml_shows_every_default() -> None:
+    """Each of the gateway's settings stands in serve.yaml with the value it has without it."""
+    args = serve_file.app(serve_file.load(ROOT / "serve.yaml"))["args"]
+    assert args["gateway"] == GatewayConfig().model_dump(mode="json")
+    assert args.keys() == AppConfig.model_fields.keys()

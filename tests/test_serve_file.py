@@ -1,0 +1,59 @@
+"""serve.yaml as a file: what Serve would pass over in silence is an error here."""
+
+from pathlib import Path
+
+import pytest
+
+from serve_app import serve_file
+from serve_app.serve_file import ServeFileError
+
+ROOT = Path(__file__).parents[1]
+GOOD = (ROOT / "serve.yaml").read_text()
+
+
+def _load(text: str, directory: Path) -> None:
+    file = directory / "serve.yaml"
+    file.write_text(text)
+    serve_file.load(file)
+
+
+@pytest.mark.parametrize("name", ["serve.yaml", "serve.gpu.yaml"])
+def test_the_projects_files_are_good(name: str) -> None:
+    """What the project ships can be deployed, as far as Serve and warmturn know."""
+    content = serve_file.load(ROOT / name)
+    assert serve_file.app(content)["name"] == "warmturn"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("proxy_location", "proxy_locations", "proxy_locations: no such setting"),
+        ("  port: 8000", "  prt: 8000", "http_options.prt: no such setting"),
+        ("num_replicas: 2", "num_replica: 2", "applications.0.deployments.0.num_replica: no such"),
+        ("num_cpus: 0.5", "num_cpu: 0.5", "deployments.0.ray_actor_options.num_cpu: no such"),
+        ("request_router_class", "router", "request_router_config.router: no such setting"),
+        ("max_ongoing_requests: 64", "max_ongoing_requests: many", "max_ongoing_requests: Input"),
+        ("kv_offload_gib: 1", "kv_offload: 1", "kv_offload: Extra inputs are not permitted"),
+        ("serve_app.app:build", "other.app:build", "0 with import_path serve_app.app:build"),
+        ("applications:", "applications: [", "serve.yaml"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    """Every misspelt key is named with its place in the file."""
+    assert old in GOOD
+    with pytest.raises(ServeFileError) as error:
+        _load(GOOD.replace(old, new, 1), tmp_path)
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "just words", "a: b"])
+def test_files_that_are_something_else(tmp_path: Path, text: str) -> None:
+    """A file that is no configuration at all is refused, too."""
+    with pytest.raises(ServeFileError):
+        _load(text, tmp_path)
+
+
+def test_a_missing_file() -> None:
+    """A file that is not there is named."""
+    with pytest.raises(ServeFileError, match=r"nowhere\.yaml"):
+        serve_file.load(Path("nowhere.yaml"))
