@@ -18,6 +18,16 @@ OBJECT_STORE_BYTES = 512 * 2**20
 POLL_S = 1.0
 
 
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Serve's proxies: see runtime_env in serve.yaml.
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+}
+"""What Ray's processes are told unless the environment says otherwise."""
+
 ROOT_CAUSE = re.compile(r"ERROR .*\b(\w*(?:Error|Exception): .+)")
 """A line of vLLM's log that ends with an exception and what it says."""
 
@@ -48,8 +58,8 @@ def port_is_free(host: str, port: int) -> bool:
 @contextmanager
 def local_cluster() -> Iterator[LocalCluster]:
     """Start Ray and end every process of it on the way out."""
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     context: Any = ray.init(
         address="local",
         include_dashboard=True,

@@ -99,8 +99,18 @@ def test_ray_starts_with_token_authentication(prepared: Config) -> None:
     commands = start_commands(prepared)
     assert len(commands) == 2
     for command in commands:
-        assert command.startswith("export RAY_AUTH_MODE=token; ")
+        assert command.startswith("export RAY_AUTH_MODE=token ")
     assert prepared["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+
+
+def test_proxies_take_the_same_way_as_replicas(prepared: Config) -> None:
+    """Serve's proxies get the flags that the application's processes get."""
+    application = yaml.safe_load((ROOT / "serve.gpu.yaml").read_text())["applications"][0]
+    flags = application["runtime_env"]["env_vars"].items()
+    wanted = [f"{name}={value}" for name, value in flags if name.startswith("RAY_SERVE_")]
+    assert len(wanted) == 3
+    for command in start_commands(prepared):
+        assert all(flag in command for flag in wanted)
 
 
 def test_dashboard_stays_on_the_head(prepared: Config) -> None:

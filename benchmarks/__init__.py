@@ -1,0 +1,1 @@
+"""Measurements of warmturn: each is a command, `python -m benchmarks.NAME`."""
