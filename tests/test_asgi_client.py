@@ -121,7 +121,7 @@ async def test_a_cancelled_reader_is_a_hang_up() -> None:
 
     async def app(_: Scope, receive: Receive, __: Send) -> None:
         await receive()
-        tasks = {asyncio.create_task(work()), asyncio.create_task(receive())}
+        tasks = {asyncio.ensure_future(work()), asyncio.ensure_future(receive())}
         _done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()

@@ -67,7 +67,7 @@ def _ok(*body: Any, headers: Headers = JSON, status: int = 200) -> list[Any]:
 
 def _client(replicas: FakeReplicas, **config: Any) -> httpx.AsyncClient:
     app: ASGIApp = build_gateway(replicas, GatewayConfig(**config))
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
 

@@ -21,7 +21,7 @@ def test_it_serves_until_interrupted_and_leaves_nothing(tiny: Path, tmp_path: Pa
     port = 8765
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump(configure(tiny, 8000, {}, replicas=1)))
-    command = [*RUN, "--config", file, "--port", str(port)]
+    command = [*RUN, "--config", str(file), "--port", str(port)]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert run.stdout is not None
     lines: list[str] = []
