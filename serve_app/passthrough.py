@@ -53,7 +53,7 @@ class Passthrough:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that hangs up cancels this."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        response = _Response(path, send)
+        reply = _Reply(path, send)
         try:
             async with asyncio.timeout(self._config.request_timeout_s):
                 headers: Headers = tuple(
@@ -61,11 +61,11 @@ class Passthrough:
                 )
                 body = await self._read_body(headers, receive)
                 request = HttpRequest(scope["method"], path, scope["query_string"], headers, body)
-                await self._answer(request, response)
+                await self._answer(request, reply)
         except ClientGone:
             return
         except Exception as error:
-            await response.fail(self._explain(error))
+            await reply.fail(self._explain(error))
 
     async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
         limit_bytes = int(self._config.max_body_mib * 2**20)
@@ -84,17 +84,17 @@ class Passthrough:
             more = message.get("more_body", False)
         return b"".join(pieces)
 
-    async def _answer(self, request: HttpRequest, response: "_Response") -> None:
+    async def _answer(self, request: HttpRequest, reply: "_Reply") -> None:
         session_id = find_session_id(request.headers, request.body, self._config.session_headers)
         if session_id is not None:
             request = replace(request, headers=with_session_id(request.headers, session_id))
         losses = 0
         while True:
             try:
-                return await self._stream(request, session_id, response)
+                return await self._stream(request, session_id, reply)
             except ReplicaLost as error:
                 losses += 1
-                if response.started or losses == self._config.max_attempts:
+                if reply.started or losses == self._config.max_attempts:
                     raise
                 logger.warning("%s: replica lost (%s), trying another", request.path, error)
             except ReplicasFull:
@@ -104,18 +104,18 @@ class Passthrough:
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _stream(
-        self, request: HttpRequest, session_id: SessionId | None, response: "_Response"
+        self, request: HttpRequest, session_id: SessionId | None, reply: "_Reply"
     ) -> None:
         """Stream one replica's answer; nothing is sent before its first body byte is here."""
         async with self._replicas.send(request, session_id) as answer:
             start, first = answer.start, await anext(answer.body, b"")
             if start.status >= FIRST_ERROR_STATUS:
                 start, first = in_form_of(request.path, start, first)
-            await response.start(start)
-            await response.body(first)
+            await reply.start(start)
+            await reply.body(first)
             async for piece in answer.body:
-                await response.body(piece)
-        await response.end()
+                await reply.body(piece)
+        await reply.end()
 
     def _explain(self, error: Exception) -> ApiError:
         retry_after_s = self._config.retry_after_s
@@ -134,7 +134,7 @@ class Passthrough:
         return ApiError(500, "internal error in the gateway")
 
 
-class _Response:
+class _Reply:
     """The answer on its way to the client; knows whether it has begun."""
 
     def __init__(self, path: str, send: Send) -> None:
