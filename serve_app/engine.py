@@ -12,12 +12,9 @@ from ray import serve
 
 from serve_app import asgi_client
 from serve_app.config import AppConfig
-from serve_app.http_message import HttpRequest, ResponseStart
+from serve_app.http_message import REPLICA_HEADER, HttpRequest, ResponseStart
 
 logger = logging.getLogger("ray.serve")
-
-REPLICA_HEADER = b"x-warmturn-replica"
-"""Response header that names the replica which answered."""
 
 DEATH_CHECK_S = 0.25
 

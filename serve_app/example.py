@@ -10,7 +10,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.completion_usage import CompletionUsage
 
-from serve_app.engine import REPLICA_HEADER
+from serve_app.http_message import REPLICA_HEADER
 
 QUESTIONS = ("What is the capital of France?", "And of Italy?")
 MAX_ANSWER_TOKENS = 32

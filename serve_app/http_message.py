@@ -6,6 +6,9 @@ from dataclasses import dataclass
 Headers = tuple[tuple[bytes, bytes], ...]
 """Raw header pairs as ASGI gives them: names in lower case, order and repeats kept."""
 
+REPLICA_HEADER = b"x-warmturn-replica"
+"""Response header that names the replica which answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from serve_app.engine import REPLICA_HEADER
+from serve_app.http_message import REPLICA_HEADER
 from tests.integration.conftest import Service
 
 REPLICA = REPLICA_HEADER.decode()

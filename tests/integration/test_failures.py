@@ -10,7 +10,7 @@ import httpx
 import psutil
 import pytest
 
-from serve_app.engine import REPLICA_HEADER
+from serve_app.http_message import REPLICA_HEADER
 from serve_app.local_cluster import LocalCluster, states
 from tests.integration.conftest import APP, MAX_ONGOING, MAX_QUEUED, Service
 
