@@ -1,0 +1,1 @@
+"""Measurements: what the decisions cost."""
