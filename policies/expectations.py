@@ -1,6 +1,7 @@
 """Blocks that a replica will soon hold in GPU memory, as a request for them was just sent there."""
 
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 
 from policies.block_holders import bit
 from policies.types import BlockHash, Tier
@@ -23,7 +24,7 @@ class Expectations:
         """Expect blocks in a slot, once more if they were already."""
         until_s = self._until_s.setdefault(slot, {})
         for block in blocks:
-            until_s.pop(block, None)  # so that the first one is always the next to expire
+            until_s.pop(block, None)  # so that the first are the next to expire
             until_s[block] = now_s + self._keep_s
             self._masks[block] = self._masks.get(block, 0) | bit(slot, Tier.GPU)
 
@@ -42,10 +43,7 @@ class Expectations:
     def expire(self, now_s: float) -> None:
         """Drop what should have come by now."""
         for slot, until_s in self._until_s.items():
-            while until_s:
-                block = next(iter(until_s))
-                if until_s[block] > now_s:
-                    break
+            for block, _ in list(takewhile(lambda item: item[1] <= now_s, until_s.items())):
                 del until_s[block]
                 self._clear(slot, block)
 

@@ -1,8 +1,9 @@
 """Load that was sent to each replica and has not ended there: booked when a turn is placed."""
 
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from statistics import median
 
 from policies.types import Booking, ReplicaId, RequestId, SessionId
@@ -108,21 +109,22 @@ class InFlight:
                 del self._sessions[key]
         return booking
 
-    def end_replica(self, replica: ReplicaId) -> None:
-        """Release all that a replica had, as it is gone or began anew."""
-        for request in [r for r, e in self._entries.items() if e.booking.replica == replica]:
-            self.end(request)
+    def end_replica(self, replica: ReplicaId) -> tuple[Booking, ...]:
+        """Release all that a replica had, as it is gone or began anew, and return it."""
+        entries = self._entries.values()
+        return self._end_all(e.booking for e in entries if e.booking.replica == replica)
 
     def expire(self, now_s: float) -> tuple[Booking, ...]:
         """Release the bookings whose end was never reported, and return them."""
-        expired: list[Booking] = []
-        for entry in self._entries.values():  # the oldest first
-            if now_s - entry.booked_at_s <= self._expiry_s:
-                break
-            expired.append(entry.booking)
-        for booking in expired:
+        entries = self._entries.values()  # the oldest first
+        old = takewhile(lambda entry: now_s - entry.booked_at_s > self._expiry_s, entries)
+        return self._end_all(entry.booking for entry in old)
+
+    def _end_all(self, bookings: Iterable[Booking]) -> tuple[Booking, ...]:
+        ended = tuple(bookings)
+        for booking in ended:
             self.end(booking.request)
-        return tuple(expired)
+        return ended
 
     def load(self, replica: ReplicaId) -> Load:
         """Return what is in flight on a replica."""

@@ -14,6 +14,7 @@ from policies.types import (
     Booking,
     Decision,
     Park,
+    ReplicaId,
     ReplicaState,
     Request,
     RequestId,
@@ -79,17 +80,22 @@ class Router:
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended, however it did."""
         if booking := self.in_flight.end(request):
-            self._end_turn(booking, now_s)
+            self._end_turns((booking,), now_s)
+
+    def forget(self, replica: ReplicaId, now_s: float) -> tuple[Booking, ...]:
+        """Forget a replica that is gone; return the requests that it had."""
+        self.index.forget(replica, now_s)
+        return self._end_turns(self.in_flight.end_replica(replica), now_s)
 
     def expire(self, now_s: float) -> tuple[Booking, ...]:
         """Let go of all that is too old; return the requests whose end was never reported."""
-        expired = self.in_flight.expire(now_s)
-        for booking in expired:
-            self._end_turn(booking, now_s)
+        expired = self._end_turns(self.in_flight.expire(now_s), now_s)
         self.index.expire(now_s)
         self.sessions.expire(now_s)
         return expired
 
-    def _end_turn(self, booking: Booking, now_s: float) -> None:
-        if booking.session is not None and not booking.parked:
-            self.sessions.end_turn(booking.session, now_s)
+    def _end_turns(self, bookings: tuple[Booking, ...], now_s: float) -> tuple[Booking, ...]:
+        for booking in bookings:
+            if booking.session is not None and not booking.parked:
+                self.sessions.end_turn(booking.session, now_s)
+        return bookings

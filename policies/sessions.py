@@ -3,6 +3,7 @@
 import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from policies.types import BlockHash, ReplicaId, SessionId
 
@@ -155,13 +156,16 @@ class Sessions:
 
     def expire(self, now_s: float) -> None:
         """Forget sessions that were not seen for too long."""
-        for session, known in list(self._sessions.items()):  # the longest unseen first
-            if now_s - known.seen_at_s <= self._expiry_s:
-                break
+        unseen = takewhile(
+            lambda item: now_s - item[1].seen_at_s > self._expiry_s, self._sessions.items()
+        )
+        for session, _ in list(unseen):
             self._forget(session)
-        for session, known in list(self._residents.items()):
-            if self._weight(known, now_s) < _LEAST_WEIGHT:
-                del self._residents[session]
+        self._residents = {
+            session: known
+            for session, known in self._residents.items()
+            if self._weight(known, now_s) >= _LEAST_WEIGHT
+        }
 
     def _weight(self, known: Session, now_s: float) -> float:
         half_life_s = max(known.think_s, _LEAST_THINK_S) * self._half_life_thinks

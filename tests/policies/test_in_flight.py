@@ -57,7 +57,8 @@ def test_a_lost_replica() -> None:
     for request, replica in [("q1", "r1"), ("q2", "r2"), ("q3", "r1")]:
         in_flight.book(make_booking(request, replica), 0)
     in_flight.first_byte(Q1)
-    in_flight.end_replica(R1)
+    ended = in_flight.end_replica(R1)
+    assert {booking.request for booking in ended} == {"q1", "q3"}
     assert in_flight.load(R1) == Load()
     assert in_flight.load(R2) == Load(100, 10, prefilling=1)
 

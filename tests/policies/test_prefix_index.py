@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from policies.evicted_blocks import EvictedBlocks
 from policies.kv_events import Cleared, EngineHash, Event, EventBatch, Removed, Snapshot
 from policies.prefix_index import Match, PrefixIndex
-from policies.types import ReplicaId, Tier
+from policies.types import BlockHash, ReplicaId, Tier
 from tests.policies.makers import make_hashes, make_stored
 
 R1, R2 = ReplicaId("r1"), ReplicaId("r2")
@@ -240,6 +241,18 @@ def test_the_memory_of_evicted_blocks_is_bounded() -> None:
     index = filled(make_stored(1, 2, 3, 4, names=[10, 20, 30, 40]), make_removed(20, 10, 30, 40))
     hashes = make_hashes(1, 2, 3, 4)
     assert [index.evicted_at_s(h) for h in hashes] == [0, None, 0, 0]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 8, 100])
+def test_never_more_evicted_blocks_than_the_limit(limit: int) -> None:
+    """However many are evicted, the most recent are remembered, most of the limit at least."""
+    evicted = EvictedBlocks(keep_s=60, max_blocks=limit)
+    for i in range(1000):
+        evicted.add(BlockHash(i), i)
+        assert len(evicted) <= limit
+    assert len(evicted) >= limit * 7 // 8
+    assert evicted.evicted_at_s(BlockHash(999)) == 999
+    assert all(evicted.evicted_at_s(BlockHash(i)) == i for i in range(1000 - len(evicted), 1000))
 
 
 def test_a_forgotten_replicas_place_is_taken() -> None:

@@ -169,3 +169,16 @@ def test_ends_that_never_came() -> None:
     known = router.sessions.get(SessionId("s"))
     assert known
     assert known.ended_at_s == 101
+
+
+def test_a_replica_is_gone() -> None:
+    """Its requests are released and told of, its blocks forgotten, its sessions placed anew."""
+    router = make_router()
+    made = decide(router, make_turn("q1", 1, 2, session="s"))
+    gone = made.replica
+    router.index.apply(EventBatch(gone, 1, 1, [make_stored(1, 2, names=[10, 20])]), 0)
+    assert router.forget(gone, 5) == (made.booking,)
+    assert router.in_flight.load(gone).prefilling == 0
+    assert not router.index.match(make_hashes(1, 2))
+    left = [state for state in STATES if state.replica != gone]
+    assert decide(router, make_turn("q2", 1, 2, session="s"), left, 5).rule is Rule.MOVED
