@@ -7,19 +7,18 @@ serve to find them again: as the parent of a new block, and when they are remove
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from policies.block_hash import chain
 from policies.block_holders import BlockHolders, bit
 from policies.evicted_blocks import EvictedBlocks
 from policies.expectations import Expectations
 from policies.kv_events import (
     Cleared,
-    EngineHash,
     Event,
     EventBatch,
     Removed,
     Snapshot,
     Stored,
 )
+from policies.replica_blocks import ReplicaBlocks
 from policies.types import BlockHash, ReplicaId, Tier
 
 
@@ -44,18 +43,13 @@ class Match:
 NO_MATCH = Match()
 
 
+@dataclass(slots=True)
 class _Replica:
-    """The names of one replica's blocks; `next_sequence` is None until it is in sync."""
+    """How far a replica's events were followed; `next_sequence` is None until it is in sync."""
 
-    __slots__ = ("copies", "generation", "names", "next_sequence", "slot")
-
-    def __init__(self, slot: int, generation: int, next_sequence: int | None) -> None:
-        self.slot = slot
-        self.generation = generation
-        self.next_sequence = next_sequence
-        self.names: dict[EngineHash, BlockHash] = {}
-        self.copies: dict[tuple[BlockHash, Tier], int] = {}
-        """Copies beyond the first: requests that compute the same block each keep their own."""
+    blocks: ReplicaBlocks
+    generation: int
+    next_sequence: int | None
 
 
 class PrefixIndex:
@@ -98,7 +92,9 @@ class PrefixIndex:
             return False
         if (batch.generation, batch.sequence) < (known.generation, known.next_sequence):
             return True
-        if batch.sequence > known.next_sequence or not self._apply(known, batch.events, now_s):
+        if batch.sequence > known.next_sequence or not self._apply(
+            known.blocks, batch.events, now_s
+        ):
             self._drop_blocks(known, now_s)
             known.next_sequence = None
             return False
@@ -119,14 +115,14 @@ class PrefixIndex:
             return
         known = self._start(snapshot.replica, snapshot.generation, next_sequence, now_s)
         for stored in snapshot.stored:
-            self._store(known, stored)
+            known.blocks.store(stored)
 
     def forget(self, replica: ReplicaId, now_s: float) -> None:
         """Forget a replica that is gone."""
         if known := self._replicas.pop(replica, None):
             self._drop_blocks(known, now_s)
-            self._by_slot[known.slot] = None
-            self._slots ^= bit(known.slot, Tier.GPU)
+            self._by_slot[known.blocks.slot] = None
+            self._slots ^= bit(known.blocks.slot, Tier.GPU)
 
     def expect(self, replica: ReplicaId, blocks: Iterable[BlockHash], now_s: float) -> None:
         """Count blocks as held in GPU memory until an event says so, or never did in time.
@@ -134,7 +130,7 @@ class PrefixIndex:
         Says nothing of a replica that never reported anything.
         """
         if known := self._replicas.get(replica):
-            self._expected.add(known.slot, blocks, now_s)
+            self._expected.add(known.blocks.slot, blocks, now_s)
 
     def expire(self, now_s: float) -> None:
         """Let go of expectations and of memories that are too old."""
@@ -168,60 +164,26 @@ class PrefixIndex:
         slot = self._by_slot.index(None)
         self._by_slot[slot] = replica
         self._slots |= bit(slot, Tier.GPU)
-        self._replicas[replica] = _Replica(slot, generation, next_sequence)
+        blocks = ReplicaBlocks(slot, self._holders)
+        self._replicas[replica] = _Replica(blocks, generation, next_sequence)
         return self._replicas[replica]
 
-    def _apply(self, known: _Replica, events: Sequence[Event], now_s: float) -> bool:
+    def _apply(self, blocks: ReplicaBlocks, events: Sequence[Event], now_s: float) -> bool:
         """Apply events in order; stop and return False at a block with an unknown parent."""
         for event in events:
             match event:
                 case Stored():
-                    if not self._store(known, event):
+                    stored = blocks.store(event)
+                    if stored is None:
                         return False
+                    if event.tier is Tier.GPU:
+                        self._expected.discard(blocks.slot, stored)
                 case Removed():
-                    self._remove(known, event, now_s)
+                    blocks.remove(event, now_s)
                 case Cleared():
-                    self._clear(known, event.tier, now_s)
+                    blocks.clear(event.tier, now_s)
         return True
-
-    def _store(self, known: _Replica, stored: Stored) -> bool:
-        """Add blocks; False, and nothing added, where their parent is unknown."""
-        parent = stored.root if stored.parent is None else known.names.get(stored.parent)
-        if parent is None:
-            return False
-        blocks = chain(parent, stored.contents)
-        for name, block in zip(stored.engine_hashes, blocks, strict=True):
-            known.names[name] = block
-            if not self._holders.add(known.slot, stored.tier, block):
-                copy = block, stored.tier
-                known.copies[copy] = known.copies.get(copy, 0) + 1
-        if stored.tier is Tier.GPU:
-            self._expected.discard(known.slot, blocks)
-        return True
-
-    def _remove(self, known: _Replica, removed: Removed, now_s: float) -> None:
-        """Take one copy of each block away; names of blocks that were left out mean nothing."""
-        for name in removed.engine_hashes:
-            if (block := known.names.get(name)) is None:
-                continue
-            copy = block, removed.tier
-            if copies := known.copies.pop(copy, 0):
-                if copies > 1:
-                    known.copies[copy] = copies - 1
-            elif self._holders.remove(known.slot, removed.tier, block, now_s):
-                del known.names[name]
-
-    def _clear(self, known: _Replica, tier: Tier, now_s: float) -> None:
-        known.copies = {copy: count for copy, count in known.copies.items() if copy[1] != tier}
-        known.names = {
-            name: block
-            for name, block in known.names.items()
-            if not self._holders.remove(known.slot, tier, block, now_s)
-        }
 
     def _drop_blocks(self, known: _Replica, now_s: float) -> None:
-        for block in known.names.values():
-            self._holders.drop(known.slot, block, now_s)
-        known.names = {}
-        known.copies = {}
-        self._expected.drop(known.slot)
+        known.blocks.drop(now_s)
+        self._expected.drop(known.blocks.slot)

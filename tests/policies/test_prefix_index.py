@@ -97,11 +97,21 @@ def test_every_replica_reads_the_shared_tier() -> None:
 
 
 def test_copies() -> None:
-    """A block stored twice is there until both copies are removed."""
-    index = filled(make_stored(1, names=[10]), make_stored(1, names=[10]), make_removed(10))
-    assert index.match(make_hashes(1)) == {R1: Match(1)}
+    """A block stored three times is there until all three copies are removed."""
+    index = filled(*[make_stored(1, names=[10])] * 3, make_removed(10))
     index.apply(make_batch(make_removed(10), sequence=1), 0)
+    assert index.match(make_hashes(1)) == {R1: Match(1)}
+    index.apply(make_batch(make_removed(10), sequence=2), 0)
     assert index.match(make_hashes(1)) == {}
+
+
+def test_the_name_of_a_removed_block() -> None:
+    """A block that left every tier is no parent any more; one that left only one tier is."""
+    index = filled(make_stored(1, names=[10]), make_stored(1, names=[10], tier=Tier.CPU))
+    index.apply(make_batch(make_removed(10), sequence=1), 0)
+    assert index.apply(make_batch(make_stored(2, names=[20], parent=10), sequence=2), 0)
+    index.apply(make_batch(make_removed(10, tier=Tier.CPU), sequence=3), 0)
+    assert not index.apply(make_batch(make_stored(3, names=[30], parent=10), sequence=4), 0)
 
 
 def test_a_tier_is_cleared() -> None:

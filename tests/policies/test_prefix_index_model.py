@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from policies.kv_events import Cleared, EngineHash, Event, EventBatch, Removed, Snapshot, Stored
 from policies.prefix_index import Match, PrefixIndex
 from policies.types import ReplicaId, Tier
-from tests.policies.makers import make_hashes, make_stored
+from tests.policies.makers import ROOT, make_hashes, make_stored
 
 EXPECT_S, REMEMBER_S = 10.0, 30.0
 Prefix = tuple[int, ...]
@@ -21,6 +21,7 @@ Held = Counter[tuple[Tier, Prefix]]
 PROMPTS = [(1, 1, 1, 1), (1, 1, 2, 1), (1, 2, 1, 2), (2, 1, 1, 2), (2, 2, 2, 2)]
 prompts = st.sampled_from(PROMPTS)
 tiers = st.sampled_from(Tier)
+seldom = st.integers(0, 9).map(lambda number: number == 9)
 replicas = st.sampled_from([ReplicaId("r1"), ReplicaId("r2"), ReplicaId("r3")])
 
 
@@ -115,26 +116,43 @@ class IndexMachine(RuleBasedStateMachine):
             self.evicted.pop(prefix, None)
         self.held_before = held
 
-    @rule(replica=replicas, prompt=prompts, tier=tiers, start=st.integers(0, 2), lost=st.booleans())
-    def store(self, replica: ReplicaId, prompt: Prefix, tier: Tier, start: int, lost: bool) -> None:
-        """Some blocks of a prompt are stored, whether or not the ones before them are there."""
+    @rule(
+        replica=replicas,
+        prompt=prompts,
+        tier=tiers,
+        start=st.integers(0, 3),
+        orphaned=seldom,
+        lost=seldom,
+    )
+    def store(
+        self,
+        replica: ReplicaId,
+        prompt: Prefix,
+        tier: Tier,
+        start: int,
+        orphaned: bool,
+        lost: bool,
+    ) -> None:
+        """The end of a prompt is stored; seldom where its parent isn't, or without a report."""
+        engine = self.engine(replica)
+        while start and not orphaned and prompt[:start] not in engine.names():
+            start -= 1
         prefixes = [prompt[:end] for end in range(start + 1, len(prompt) + 1)]
-        parent = _name(prompt[:start]) if start else None
-        names = [_name(prefix) for prefix in prefixes]
-        event = make_stored(*prompt, names=[0] * len(prompt), tier=tier)
-        follows = None if parent is None else EngineHash(parent)
-        engine_hashes = [EngineHash(name) for name in names]
-        event = Stored(tier, event.root, follows, engine_hashes, event.contents[start:])
+        parent = EngineHash(_name(prompt[:start])) if start else None
+        contents = make_stored(*prompt, names=[]).contents[start:]
+        names = [EngineHash(_name(prefix)) for prefix in prefixes]
+        event = Stored(tier, ROOT, parent, names, contents)
         if lost:
-            self.happen(self.engine(replica), event, prefixes)
+            self.happen(engine, event, prefixes)
         else:
             self.report(replica, event, prefixes)
 
-    @rule(replica=replicas, prompt=prompts, tier=tiers, ends=st.sets(st.integers(1, 4)))
-    def remove(self, replica: ReplicaId, prompt: Prefix, tier: Tier, ends: set[int]) -> None:
-        """Some blocks of a prompt are removed, if they are there."""
+    @rule(replica=replicas, tier=tiers, data=st.data())
+    def remove(self, replica: ReplicaId, tier: Tier, data: st.DataObject) -> None:
+        """Some blocks are removed from a tier."""
         engine = self.engine(replica)
-        prefixes = [prompt[:end] for end in ends if engine.held[tier, prompt[:end]]]
+        held = {prefix for (where, prefix), count in engine.held.items() if where is tier and count}
+        prefixes = data.draw(st.lists(st.sampled_from(sorted(held)), unique=True)) if held else []
         names = [EngineHash(_name(prefix)) for prefix in prefixes]
         self.report(replica, Removed(tier, names), prefixes)
 
@@ -177,9 +195,8 @@ class IndexMachine(RuleBasedStateMachine):
         stored: list[Stored] = []
         for (tier, prefix), count in sorted(engine.held.items(), key=lambda i: len(i[0][1])):
             parent = EngineHash(_name(prefix[:-1])) if prefix[1:] else None
-            whole = make_stored(*prefix, names=[0] * len(prefix), tier=tier)
-            name = [EngineHash(_name(prefix))]
-            one = Stored(tier, whole.root, parent, name, whole.contents[-1:])
+            contents = make_stored(prefix[-1], names=[]).contents
+            one = Stored(tier, ROOT, parent, [EngineHash(_name(prefix))], contents)
             stored.extend([one] * count)
             if count and (not prefix[1:] or prefix[:-1] in engine.names()):
                 engine.believed[tier, prefix] = count
