@@ -103,13 +103,16 @@ def gather_candidates(
     """
     matches = index.match(request.hashes)
     residents = sessions.residents(in_flight.sessions(), now_s)
-    session = None if request.session is None else sessions.get(request.session)
+    home, earlier_blocks = None, 0
+    if request.session is not None and (session := sessions.get(request.session)):
+        home = session.replica
+        earlier_blocks = sessions.lineages.extended_blocks(request.session, request.hashes)
     candidates = []
     for state in replicas:
         replica = state.replica
         match = matches.get(replica, NO_MATCH)
-        if not state.synced and session and session.replica == replica:
-            match = Match(session.extended_blocks(request.hashes))
+        if not state.synced and replica == home:
+            match = Match(earlier_blocks)
         candidates.append(
             Candidate(
                 request=request,

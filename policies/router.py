@@ -53,7 +53,7 @@ class Router:
         """
         self.in_flight.end(request.request)  # a parked request does not wait for itself
         if request.session is None:
-            session = self.sessions.find(request.hashes) or SessionId(request.request)
+            session = self.sessions.lineages.find(request.hashes) or SessionId(request.request)
             request = replace(request, session=session)
         else:
             session = request.session

@@ -5,6 +5,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from policies.lineages import Lineages
 from policies.types import BlockHash, ReplicaId, SessionId
 
 _THINK_WEIGHT = 0.3
@@ -18,24 +19,11 @@ _LEAST_WEIGHT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """Where a lineage's last turn ended: the last of its `blocks` full blocks."""
-
-    blocks: int
-    block: BlockHash
-
-    def is_in(self, hashes: Sequence[BlockHash]) -> bool:
-        """Tell whether a prompt begins with that turn's full blocks."""
-        return self.blocks <= len(hashes) and hashes[self.blocks - 1] == self.block
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
     """What is known of a session.
 
     `replica` is its home. `blocks` its last turn's prompt took. `think_s` is the mean time between
-    the end of a turn and the next. `ended_at_s` is None from a turn's start to its end. `tails`
-    has one entry per lineage, the most recent last.
+    the end of a turn and the next. `ended_at_s` is None from a turn's start to its end.
     """
 
     replica: ReplicaId
@@ -44,11 +32,6 @@ class Session:
     think_s: float
     seen_at_s: float
     ended_at_s: float | None
-    tails: tuple[Tail, ...]
-
-    def extended_blocks(self, hashes: Sequence[BlockHash]) -> int:
-        """Return how many blocks of a prompt the session's earlier turns had."""
-        return max((tail.blocks for tail in self.tails if tail.is_in(hashes)), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +49,10 @@ NO_RESIDENTS = Residents()
 
 
 class Sessions:
-    """The sessions seen in the last `expiry_s`, at most `max_sessions`, the most recent last.
+    """The sessions seen in the last `expiry_s`, at most `max_sessions`, and their `lineages`.
 
     A session's weight between turns halves every `half_life_thinks` of its mean think time, which
-    starts at `think_s`. At most `max_lineages` of a session are known.
+    starts at `think_s`.
     """
 
     def __init__(
@@ -85,10 +68,9 @@ class Sessions:
         self._half_life_thinks = half_life_thinks
         self._expiry_s = expiry_s
         self._max_sessions = max_sessions
-        self._max_lineages = max_lineages
         self._sessions: dict[SessionId, Session] = {}
         self._residents: dict[SessionId, Session] = {}
-        self._by_tail: dict[BlockHash, SessionId] = {}
+        self.lineages = Lineages(max_lineages)
 
     def __len__(self) -> int:
         """How many sessions are known."""
@@ -97,15 +79,6 @@ class Sessions:
     def get(self, session: SessionId) -> Session | None:
         """Return what is known of a session."""
         return self._sessions.get(session)
-
-    def find(self, hashes: Sequence[BlockHash]) -> SessionId | None:
-        """Return the session whose last turn, in one of its lineages, this prompt extends.
-
-        At least one full block must have been added: equal prompts may be two agents' first ones.
-        Of several sessions, the one that shares most is meant.
-        """
-        tails = self._by_tail
-        return next((tails[h] for h in reversed(hashes[:-1]) if h in tails), None)
 
     def start_turn(
         self,
@@ -117,20 +90,12 @@ class Sessions:
     ) -> None:
         """Note a turn of a prompt of `blocks` blocks, and that the session lives at `home` now."""
         known = self._sessions.pop(session, None)
-        think_s, tails = self._think_s, tuple[Tail, ...]()
-        if known:
-            think_s, tails = known.think_s, known.tails
-            if known.ended_at_s is not None:
-                think_s += _THINK_WEIGHT * (now_s - known.ended_at_s - think_s)
-        if hashes:
-            extended = tuple(tail for tail in tails if tail.is_in(hashes))
-            others = tuple(tail for tail in tails if tail not in extended)
-            oldest = others[: max(0, len(others) + 1 - self._max_lineages)]
-            self._drop_tails(session, (*extended, *oldest))
-            tails = (*others[len(oldest) :], Tail(len(hashes), hashes[-1]))
-            self._by_tail[hashes[-1]] = session
+        think_s = known.think_s if known else self._think_s
+        if known and known.ended_at_s is not None:
+            think_s += _THINK_WEIGHT * (now_s - known.ended_at_s - think_s)
         turns = known.turns + 1 if known else 1
-        self._put(session, Session(home, turns, blocks, think_s, now_s, None, tails))
+        self._put(session, Session(home, turns, blocks, think_s, now_s, None))
+        self.lineages.add_turn(session, hashes)
         if len(self._sessions) > self._max_sessions:
             self._forget(next(iter(self._sessions)))
 
@@ -176,10 +141,6 @@ class Sessions:
         self._residents[session] = known
 
     def _forget(self, session: SessionId) -> None:
-        self._drop_tails(session, self._sessions.pop(session).tails)
+        del self._sessions[session]
         self._residents.pop(session, None)
-
-    def _drop_tails(self, session: SessionId, tails: tuple[Tail, ...]) -> None:
-        for tail in tails:
-            if self._by_tail.get(tail.block) == session:
-                del self._by_tail[tail.block]
+        self.lineages.forget(session)

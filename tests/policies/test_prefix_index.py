@@ -161,11 +161,13 @@ def test_out_of_sync(batches: Sequence[EventBatch]) -> None:
 
 
 def test_a_restart_from_the_beginning() -> None:
-    """The first batch of a new generation drops the old blocks and needs no snapshot."""
+    """The first batch of a new generation drops old blocks and copies, and needs no snapshot."""
     index = filled(make_stored(1, names=[10]))
-    assert index.apply(make_batch(make_stored(2, names=[10]), generation=2), 0)
+    assert index.apply(make_batch(make_stored(1, names=[10]), sequence=1), 0)
+    assert index.apply(make_batch(make_stored(1, names=[20]), generation=2), 0)
+    assert index.match(make_hashes(1)) == {R1: Match(1)}
+    index.apply(make_batch(make_removed(20), sequence=1, generation=2), 0)
     assert index.match(make_hashes(1)) == {}
-    assert index.match(make_hashes(2)) == {R1: Match(1)}
 
 
 def test_an_unknown_replica_in_the_middle() -> None:
@@ -204,11 +206,20 @@ def test_expected_until_stored() -> None:
     hashes = make_hashes(1, 2, 3)
     index.expect(R1, hashes[1:], now_s=0)
     assert index.match(hashes) == {R1: Match(3)}
-    index.apply(make_batch(make_stored(2, names=[20], parent=10), sequence=1), 1)
-    index.expire(10)
+    index.apply(make_batch(make_stored(2, 3, names=[20, 30], parent=10), sequence=1), 1)
+    index.apply(make_batch(make_removed(30), sequence=2), 1)
     assert index.match(hashes) == {R1: Match(2)}
-    index.apply(make_batch(make_removed(20), sequence=2), 11)
-    assert index.match(hashes) == {R1: Match(1)}
+
+
+def test_expected_in_vain() -> None:
+    """Expected blocks that never come are let go in time."""
+    index = filled(make_stored(1, names=[10]))
+    index.expect(R1, make_hashes(1, 2, 3)[1:], now_s=0)
+    index.apply(make_batch(make_stored(2, names=[20], parent=10), sequence=1), 1)
+    index.apply(make_batch(make_stored(3, names=[30], parent=20, tier=Tier.CPU), sequence=2), 1)
+    assert index.match(make_hashes(1, 2, 3)) == {R1: Match(3)}
+    index.expire(10)
+    assert index.match(make_hashes(1, 2, 3)) == {R1: Match(2, 1)}
 
 
 def test_expected_again() -> None:

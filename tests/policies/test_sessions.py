@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -109,13 +110,15 @@ def test_lineage() -> None:
     """A prompt belongs to the session whose last turn it extends, and to no other."""
     sessions = make_sessions()
     start(sessions, S1, 1, 2)
-    assert sessions.find(make_hashes(1, 2, 3)) == S1
-    assert sessions.find(make_hashes(1, 2)) is None, "as this may be another agent's first prompt"
-    assert sessions.find(make_hashes(1, 3, 2)) is None
-    assert sessions.find([]) is None
+    assert sessions.lineages.find(make_hashes(1, 2, 3)) == S1
+    assert sessions.lineages.find(make_hashes(1, 2)) is None, (
+        "as this may be another agent's first prompt"
+    )
+    assert sessions.lineages.find(make_hashes(1, 3, 2)) is None
+    assert sessions.lineages.find([]) is None
     start(sessions, S1, 1, 2, 3)
-    assert sessions.find(make_hashes(1, 2, 4)) is None, "as that turn was not the last"
-    assert sessions.find(make_hashes(1, 2, 3, 4)) == S1
+    assert sessions.lineages.find(make_hashes(1, 2, 4)) is None, "as that turn was not the last"
+    assert sessions.lineages.find(make_hashes(1, 2, 3, 4)) == S1
 
 
 def test_the_longest_lineage_wins() -> None:
@@ -123,8 +126,8 @@ def test_the_longest_lineage_wins() -> None:
     sessions = make_sessions()
     start(sessions, S1, 1, 2)
     start(sessions, S2, 1, 2, 3)
-    assert sessions.find(make_hashes(1, 2, 3, 4)) == S2
-    assert sessions.find(make_hashes(1, 2, 4, 4)) == S1
+    assert sessions.lineages.find(make_hashes(1, 2, 3, 4)) == S2
+    assert sessions.lineages.find(make_hashes(1, 2, 4, 4)) == S1
 
 
 def test_several_lineages() -> None:
@@ -133,15 +136,14 @@ def test_several_lineages() -> None:
     start(sessions, S1, 1, 2)
     start(sessions, S1, 5)
     start(sessions, S1, 1, 2, 3)
-    assert sessions.find(make_hashes(5, 6)) == S1
-    assert sessions.find(make_hashes(1, 2, 3, 4)) == S1
+    assert sessions.lineages.find(make_hashes(5, 6)) == S1
+    assert sessions.lineages.find(make_hashes(1, 2, 3, 4)) == S1
     start(sessions, S1, 7)
-    assert sessions.find(make_hashes(5, 6)) is None
-    known = sessions.get(S1)
-    assert known
-    assert known.extended_blocks(make_hashes(1, 2, 3, 4)) == 3
-    assert known.extended_blocks(make_hashes(7)) == 1
-    assert known.extended_blocks(make_hashes(1, 2)) == 0
+    assert sessions.lineages.find(make_hashes(5, 6)) is None
+    assert sessions.lineages.extended_blocks(S1, make_hashes(1, 2, 3, 4)) == 3
+    assert sessions.lineages.extended_blocks(S1, make_hashes(7)) == 1
+    assert sessions.lineages.extended_blocks(S1, make_hashes(1, 2)) == 0
+    assert sessions.lineages.extended_blocks(S2, make_hashes(7)) == 0
 
 
 def test_a_lineage_taken_over() -> None:
@@ -150,7 +152,7 @@ def test_a_lineage_taken_over() -> None:
     start(sessions, S1, 1)
     start(sessions, S2, 1)
     assert sessions.get(S1) is None
-    assert sessions.find(make_hashes(1, 2)) == S2
+    assert sessions.lineages.find(make_hashes(1, 2)) == S2
 
 
 def test_a_prompt_without_a_full_block() -> None:
@@ -168,13 +170,13 @@ def test_sessions_are_forgotten() -> None:
     sessions.end_turn(S1, 2)
     start(sessions, SessionId("s3"), 3, at_s=3)
     assert sessions.get(S2) is None
-    assert sessions.find(make_hashes(2, 2)) is None
+    assert sessions.lineages.find(make_hashes(2, 2)) is None
     assert len(sessions) == 2
     sessions.expire(1002)
     assert sessions.get(S1)
     sessions.expire(1002.5)
     assert sessions.get(S1) is None
-    assert sessions.find(make_hashes(1, 2)) is None
+    assert sessions.lineages.find(make_hashes(1, 2)) is None
     assert len(sessions) == 1
     sessions.end_turn(S1, 2000)
     assert len(sessions) == 1
@@ -190,6 +192,7 @@ class ModelSession:
     prompts: list[tuple[int, ...]]
 
 
+PROMPTS = [(*bits, 0) for bits in product((0, 1), repeat=4)]
 prompts = st.lists(st.integers(0, 1), max_size=4).map(tuple)
 turns = st.tuples(
     st.sampled_from([S1, S2, SessionId("s3")]),
@@ -225,17 +228,17 @@ def test_any_history(
         assert resident[home].sessions >= 1
         assert resident[home].blocks >= len(prompt) + 1
         for known_session, known in model.items():
-            tails = {(len(p), make_hashes(*p)[-1]) for p in known.prompts}
-            found = sessions.get(known_session)
-            assert found
-            assert {(tail.blocks, tail.block) for tail in found.tails} == tails
+            for prompt in PROMPTS:
+                lengths = [len(p) for p in known.prompts if prompt[: len(p)] == p]
+                extended = sessions.lineages.extended_blocks(known_session, make_hashes(*prompt))
+                assert extended == max(lengths, default=0)
         _check_lineages(sessions, model)
 
 
 def _check_lineages(sessions: Sessions, model: dict[SessionId, ModelSession]) -> None:
     """Whatever is found is a session that the prompt extends."""
-    for prompt in [(0, 0, 0, 0, 0), (1, 1, 1, 1, 1), (0, 1, 0, 1, 0), (0, 0, 1, 1, 1)]:
-        found = sessions.find(make_hashes(*prompt))
+    for prompt in PROMPTS:
+        found = sessions.lineages.find(make_hashes(*prompt))
         if found is not None:
             assert any(prompt[: len(p)] == p for p in model[found].prompts)
 
@@ -244,5 +247,5 @@ def test_hashes_are_compared_whole() -> None:
     """A session is found by its exact block hash."""
     sessions = make_sessions()
     sessions.start_turn(S1, R1, [BlockHash(12)], 1, 0)
-    assert sessions.find([BlockHash(1), BlockHash(2)]) is None
-    assert sessions.find([BlockHash(12), BlockHash(2)]) == S1
+    assert sessions.lineages.find([BlockHash(1), BlockHash(2)]) is None
+    assert sessions.lineages.find([BlockHash(12), BlockHash(2)]) == S1
