@@ -240,13 +240,15 @@ def test_who_waits_first() -> None:
 
 def test_ties() -> None:
     """Equal costs go to the replica with fewest resident sessions, then to any of them."""
+    home = make_candidate("r3", load=busy(5000))
     crowded = make_candidate("r1", residents=Residents(2, 0))
     quiet = make_candidate("r2", residents=Residents(1, 0))
-    assert decide(crowded, quiet, home=R3).replica == R2
-    same = make_candidate("r1"), make_candidate("r2")
+    for seed in range(20):
+        assert decide(crowded, quiet, home, home=R3, seed=seed).replicas == (R2, R1, R3)
+    same = make_candidate("r1"), make_candidate("r2"), home
     chosen = Counter(decide(*same, home=R3, seed=seed).replica for seed in range(100))
     assert min(chosen[R1], chosen[R2]) > 30
-    assert len({decide(*same, seed=7).replica for _ in range(10)}) == 1
+    assert len({decide(*same, home=R3, seed=7).replica for _ in range(10)}) == 1
 
 
 def test_weights() -> None:

@@ -95,28 +95,31 @@ def test_new_sessions_spread() -> None:
 
 
 def test_a_parked_request_does_not_wait_for_itself() -> None:
-    """Asked again once there is room, it goes where it would have gone without waiting."""
+    """Asked again once there is room, it costs what it would have cost without waiting."""
     router = make_router()
-    full = [make_state("r1", free_blocks=0), make_state("r2", free_blocks=0)]
     turn = make_turn("q1", 1, 2, 3)
-    park = router.decide(turn, full, 0, Random(0))
+    park = router.decide(turn, [make_state("r1", free_blocks=0)], 0, Random(0))
     assert isinstance(park, Park)
-    assert router.in_flight.load(park.booking.replica).uncached_tokens == 14
+    assert router.in_flight.load(R1).uncached_tokens == 14
     assert len(router.sessions) == 0
-    made = decide(router, turn, now_s=1)
-    assert made.seconds[made.replica]["queue_depth"] == 0
+    made = decide(router, turn, [make_state("r1")], 1)
+    assert made.seconds[R1]["queue_depth"] == 0
     router.end(RequestId("q1"), 2)
-    assert router.in_flight.load(made.replica).uncached_tokens == 0
+    assert router.in_flight.load(R1).uncached_tokens == 0
 
 
 def test_a_parked_request_that_gives_up() -> None:
-    """Its end releases what it added, and is no turn of its session."""
+    """Its end releases what it added, and is no end of a turn of its session."""
     router = make_router()
-    full = [make_state("r1", free_blocks=0)]
-    park = router.decide(make_turn("q1", 1, session="s"), full, 0, Random(0))
+    decide(router, make_turn("q1", 1, session="s"))
     router.end(RequestId("q1"), 1)
-    assert router.in_flight.load(park.booking.replica).uncached_tokens == 0
-    assert len(router.sessions) == 0
+    router.decide(make_turn("q2", 1, session="s"), [make_state("r1", free_blocks=0)], 5, Random(0))
+    assert router.in_flight.load(R1).uncached_tokens > 0
+    router.end(RequestId("q2"), 9)
+    assert router.in_flight.load(R1).uncached_tokens == 0
+    known = router.sessions.get(SessionId("s"))
+    assert known
+    assert (known.turns, known.ended_at_s) == (1, 1)
 
 
 def test_a_split_session_keeps_its_home() -> None:
@@ -131,19 +134,32 @@ def test_a_split_session_keeps_its_home() -> None:
 
 
 def test_an_unsynced_replica_is_trusted_by_its_sessions() -> None:
-    """While the index knows nothing of a session's home, its earlier turns count as held."""
+    """While the index knows nothing of a session's home, its earlier turns count as held there."""
     router = make_router()
     prompt = list(range(500))
     home = decide(router, make_turn("q1", *prompt, session="s")).replica
     router.end(RequestId("q1"), 1)
-    assert not router.index.apply(EventBatch(home, 1, 7, []), 1)
+    for replica in (R1, R2):
+        assert not router.index.apply(EventBatch(replica, 1, 7, []), 1)
     states = [make_state(r, synced=router.index.is_synced(r)) for r in (R1, R2)]
-    turn = make_turn("q2", *prompt, 501, session="s")
-    decision = decide(router, turn, states, 2)
+    decision = decide(router, make_turn("q2", *prompt, 501, session="s"), states, 2)
     assert (decision.replica, decision.booking.uncached_tokens) == (home, BLOCK_SIZE + 2)
+    other = R2 if home == R1 else R1
+    assert decision.seconds[other]["kv_locality"] > 1
     router.end(RequestId("q2"), 2)
     stranger = decide(router, make_turn("q3", *prompt, session="other"), states, 2)
     assert stranger.seconds[home]["kv_locality"] > 1
+
+
+def test_a_synced_home_is_what_its_events_say() -> None:
+    """What a session left at its home does not count there once the index knows better."""
+    router = make_router()
+    prompt = list(range(500))
+    decide(router, make_turn("q1", *prompt, session="s"))
+    router.end(RequestId("q1"), 1)
+    router.expire(100)
+    again = decide(router, make_turn("q2", *prompt, session="s"), now_s=100)
+    assert again.booking.uncached_tokens == 500 * BLOCK_SIZE + 2
 
 
 def test_events_decide() -> None:

@@ -171,6 +171,7 @@ def test_sessions_are_forgotten() -> None:
     start(sessions, SessionId("s3"), 3, at_s=3)
     assert sessions.get(S2) is None
     assert sessions.lineages.find(make_hashes(2, 2)) is None
+    assert sessions.residents((), 3)[R1].sessions < 2
     assert len(sessions) == 2
     sessions.expire(1002)
     assert sessions.get(S1)
