@@ -83,7 +83,7 @@ class Router:
             self._end_turns((booking,), now_s)
 
     def forget(self, replica: ReplicaId, now_s: float) -> tuple[Booking, ...]:
-        """Forget a replica that is gone; return the requests that it had."""
+        """Forget a replica that is gone or began anew; return the requests that it had."""
         self.index.forget(replica, now_s)
         return self._end_turns(self.in_flight.end_replica(replica), now_s)
 
