@@ -8,11 +8,12 @@ from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
+from policies.types import SessionId
 from serve_app.api_error import ApiError, in_form_of
 from serve_app.config import GatewayConfig
 from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
-from serve_app.session_id import SessionId, find_session_id, with_session_id
+from serve_app.session_id import find_session_id, with_session_id
 
 logger = logging.getLogger("ray.serve")
 

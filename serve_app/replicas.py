@@ -20,8 +20,8 @@ from ray.serve.exceptions import (
 )
 from ray.serve.handle import DeploymentHandle
 
+from policies.types import SessionId
 from serve_app.http_message import HttpRequest, Response, ResponseStream
-from serve_app.session_id import SessionId
 
 RECENT_S = 2.0
 """An answer this young proves that a replica can answer."""

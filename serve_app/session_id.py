@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, NewType
+from typing import Any
 
 import msgspec
 
+from policies.types import SessionId
 from serve_app.http_message import Headers
-
-SessionId = NewType("SessionId", str)
 
 KNOWN_HEADERS = (
     "x-session-id",  # vLLM, Ray Serve

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message
 
+from policies.types import SessionId
 from serve_app.config import GatewayConfig
 from serve_app.gateway import PASSED_PATHS, build_gateway
 from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
-from serve_app.session_id import SessionId
 
 JSON: Headers = ((b"content-type", b"application/json"),)
 SSE: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)

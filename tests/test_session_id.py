@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policies.types import SessionId
 from serve_app.http_message import Headers
-from serve_app.session_id import ENGINE_HEADER, SessionId, find_session_id, with_session_id
+from serve_app.session_id import ENGINE_HEADER, find_session_id, with_session_id
 
 UUID = "6f1c1f0e-0d0c-4d0b-9c3f-0a1b2c3d4e5f"
 

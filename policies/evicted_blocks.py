@@ -1,0 +1,43 @@
+"""Blocks that lost their last holder, remembered for a while, so that a miss can be named."""
+
+from itertools import islice, takewhile
+
+from policies.types import BlockHash
+
+
+class EvictedBlocks:
+    """When each block was evicted: at most `max_blocks`, for at most `keep_s`.
+
+    The oldest are forgotten an eighth at a time, as finding the first key of a dict that lost many
+    before it is slow.
+    """
+
+    def __init__(self, keep_s: float, max_blocks: int) -> None:
+        self._keep_s = keep_s
+        self._max_blocks = max_blocks
+        self._at_s: dict[BlockHash, float] = {}
+
+    def __len__(self) -> int:
+        """How many blocks are remembered."""
+        return len(self._at_s)
+
+    def evicted_at_s(self, block: BlockHash) -> float | None:
+        """Return when a block lost its last holder; None where that's unknown or it has one."""
+        return self._at_s.get(block)
+
+    def add(self, block: BlockHash, now_s: float) -> None:
+        """Remember a block; forget the oldest ones where there are too many."""
+        self._at_s[block] = now_s
+        if len(self._at_s) > self._max_blocks:
+            for oldest in list(islice(self._at_s, 1 + self._max_blocks // 8)):
+                del self._at_s[oldest]
+
+    def discard(self, block: BlockHash) -> None:
+        """Forget a block, as someone holds it again."""
+        self._at_s.pop(block, None)
+
+    def expire(self, now_s: float) -> None:
+        """Forget what was evicted more than `keep_s` ago."""
+        old = takewhile(lambda item: now_s - item[1] > self._keep_s, self._at_s.items())
+        for block, _ in list(old):
+            del self._at_s[block]

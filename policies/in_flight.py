@@ -1,0 +1,145 @@
+"""Load that was sent to each replica and has not ended there: booked when a turn is placed."""
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+from statistics import median
+
+from policies.types import Booking, ReplicaId, RequestId, SessionId
+
+_RECENT_BOOKINGS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What requests in flight put on one replica.
+
+    `uncached_tokens` are still to be prefilled, by `prefilling` requests, of which `cold_prefills`
+    are far longer than usual, and by parked ones. `decoding` requests sent their first byte.
+    `blocks` of GPU memory are made unavailable by all that prefill or decode.
+    """
+
+    uncached_tokens: int = 0
+    blocks: int = 0
+    prefilling: int = 0
+    cold_prefills: int = 0
+    decoding: int = 0
+
+    def __add__(self, other: "Load") -> "Load":
+        """Return the sum."""
+        return Load(
+            self.uncached_tokens + other.uncached_tokens,
+            self.blocks + other.blocks,
+            self.prefilling + other.prefilling,
+            self.cold_prefills + other.cold_prefills,
+            self.decoding + other.decoding,
+        )
+
+    def __sub__(self, other: "Load") -> "Load":
+        """Return the difference."""
+        return Load(
+            self.uncached_tokens - other.uncached_tokens,
+            self.blocks - other.blocks,
+            self.prefilling - other.prefilling,
+            self.cold_prefills - other.cold_prefills,
+            self.decoding - other.decoding,
+        )
+
+
+NO_LOAD = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    booking: Booking
+    booked_at_s: float
+    load: Load
+
+
+class InFlight:
+    """Bookings by request. Whatever is said of a request that is not booked changes nothing.
+
+    Bookings older than `expiry_s` are released by `expire`, as their end was never reported.
+    """
+
+    def __init__(self, expiry_s: float) -> None:
+        self._expiry_s = expiry_s
+        self._entries: dict[RequestId, _Entry] = {}
+        self._loads: dict[ReplicaId, Load] = {}
+        self._sessions: Counter[tuple[SessionId | None, ReplicaId]] = Counter()
+        self._recent_tokens: deque[int] = deque(maxlen=_RECENT_BOOKINGS)
+        self._median_tokens: float | None = None
+
+    def book(self, booking: Booking, now_s: float) -> None:
+        """Book a request's load, in place of what was booked for it before."""
+        self.end(booking.request)
+        if booking.parked:
+            load = Load(booking.uncached_tokens)
+        else:
+            load = Load(booking.uncached_tokens, booking.blocks, 1, int(booking.cold), 0)
+            self._sessions[booking.session, booking.replica] += 1
+            self._recent_tokens.append(booking.uncached_tokens)
+            self._median_tokens = None
+        self._entries[booking.request] = _Entry(booking, now_s, load)
+        self._loads[booking.replica] = self.load(booking.replica) + load
+
+    def first_byte(self, request: RequestId) -> None:
+        """Release a request's prefill; it decodes from now on."""
+        entry = self._entries.get(request)
+        if entry and not entry.booking.parked:
+            booking = entry.booking
+            load = Load(blocks=booking.blocks, decoding=1)
+            self._entries[request] = _Entry(booking, entry.booked_at_s, load)
+            self._loads[booking.replica] += load - entry.load
+
+    def end(self, request: RequestId) -> Booking | None:
+        """Release all of a request, however it ended, and return what was booked for it."""
+        entry = self._entries.pop(request, None)
+        if entry is None:
+            return None
+        booking = entry.booking
+        self._loads[booking.replica] -= entry.load
+        if self._loads[booking.replica] == NO_LOAD:
+            del self._loads[booking.replica]
+        if not booking.parked:
+            key = booking.session, booking.replica
+            self._sessions[key] -= 1
+            if not self._sessions[key]:
+                del self._sessions[key]
+        return booking
+
+    def end_replica(self, replica: ReplicaId) -> tuple[Booking, ...]:
+        """Release all that a replica had, as it is gone or began anew, and return it."""
+        entries = self._entries.values()
+        return self._end_all(e.booking for e in entries if e.booking.replica == replica)
+
+    def expire(self, now_s: float) -> tuple[Booking, ...]:
+        """Release the bookings whose end was never reported, and return them."""
+        entries = self._entries.values()  # the oldest first
+        old = takewhile(lambda entry: now_s - entry.booked_at_s > self._expiry_s, entries)
+        return self._end_all(entry.booking for entry in old)
+
+    def _end_all(self, bookings: Iterable[Booking]) -> tuple[Booking, ...]:
+        ended = tuple(bookings)
+        for booking in ended:
+            self.end(booking.request)
+        return ended
+
+    def load(self, replica: ReplicaId) -> Load:
+        """Return what is in flight on a replica."""
+        return self._loads.get(replica, NO_LOAD)
+
+    def session_requests(self, session: SessionId | None, replica: ReplicaId) -> int:
+        """Return how many requests of a session are in flight on a replica."""
+        return 0 if session is None else self._sessions.get((session, replica), 0)
+
+    def sessions(self) -> Collection[tuple[SessionId | None, ReplicaId]]:
+        """Return the sessions that have requests in flight, and where."""
+        return self._sessions.keys()
+
+    def median_uncached_tokens(self) -> float | None:
+        """Return the median prefill of recent bookings, in tokens; None before the first."""
+        if self._median_tokens is None and self._recent_tokens:
+            self._median_tokens = median(self._recent_tokens)
+        return self._median_tokens

@@ -1,0 +1,64 @@
+"""Which session a prompt belongs to, by what it extends: agents do not always say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policies.types import BlockHash, SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """Where a lineage's last turn ended: the last of its `blocks` full blocks."""
+
+    blocks: int
+    block: BlockHash
+
+    def is_in(self, hashes: Sequence[BlockHash]) -> bool:
+        """Tell whether a prompt begins with that turn's full blocks."""
+        return self.blocks <= len(hashes) and hashes[self.blocks - 1] == self.block
+
+
+class Lineages:
+    """The last turns of each session's lineages: its main thread, subagents, rewritten histories.
+
+    At most `max_lineages` of a session are known, the most recent ones.
+    """
+
+    def __init__(self, max_lineages: int) -> None:
+        self._max_lineages = max_lineages
+        self._tails: dict[SessionId, tuple[_Tail, ...]] = {}
+        self._owners: dict[BlockHash, SessionId] = {}
+
+    def find(self, hashes: Sequence[BlockHash]) -> SessionId | None:
+        """Return the session whose last turn, in one of its lineages, this prompt extends.
+
+        At least one full block must have been added: equal prompts may be two agents' first ones.
+        Of several sessions, the one that shares most is meant.
+        """
+        owners = self._owners
+        return next((owners[h] for h in reversed(hashes[:-1]) if h in owners), None)
+
+    def extended_blocks(self, session: SessionId, hashes: Sequence[BlockHash]) -> int:
+        """Return how many blocks of a prompt a session's last turns had."""
+        tails = self._tails.get(session, ())
+        return max((tail.blocks for tail in tails if tail.is_in(hashes)), default=0)
+
+    def add_turn(self, session: SessionId, hashes: Sequence[BlockHash]) -> None:
+        """Note a turn, which continues the lineages that it extends, or begins one."""
+        if not hashes:
+            return
+        tails = self._tails.get(session, ())
+        others = [tail for tail in tails if not tail.is_in(hashes)]
+        kept = tuple(others[max(0, len(others) + 1 - self._max_lineages) :])
+        self._disown(session, [tail for tail in tails if tail not in kept])
+        self._tails[session] = (*kept, _Tail(len(hashes), hashes[-1]))
+        self._owners[hashes[-1]] = session
+
+    def forget(self, session: SessionId) -> None:
+        """Forget a session."""
+        self._disown(session, self._tails.pop(session, ()))
+
+    def _disown(self, session: SessionId, tails: Sequence[_Tail]) -> None:
+        for tail in tails:
+            if self._owners.get(tail.block) == session:
+                del self._owners[tail.block]

@@ -1,0 +1,189 @@
+"""Which replica holds which blocks of KV, in which tier, as its events say.
+
+Blocks are known by our own hash of everything up to their end. The names that engines give them
+serve to find them again: as the parent of a new block, and when they are removed.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from policies.block_holders import BlockHolders, bit
+from policies.evicted_blocks import EvictedBlocks
+from policies.expectations import Expectations
+from policies.kv_events import (
+    Cleared,
+    Event,
+    EventBatch,
+    Removed,
+    Snapshot,
+    Stored,
+)
+from policies.replica_blocks import ReplicaBlocks
+from policies.types import BlockHash, ReplicaId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How much of a prompt's beginning a replica can reuse, in blocks.
+
+    The first `gpu_blocks` are in its GPU memory or expected there, the next `cpu_blocks` in its
+    CPU memory, the next `shared_blocks` in the shared tier.
+    """
+
+    gpu_blocks: int = 0
+    cpu_blocks: int = 0
+    shared_blocks: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in any tier."""
+        return self.gpu_blocks + self.cpu_blocks + self.shared_blocks
+
+
+NO_MATCH = Match()
+
+
+@dataclass(slots=True)
+class _Replica:
+    """How far a replica's events were followed; `next_sequence` is None until it is in sync."""
+
+    blocks: ReplicaBlocks
+    generation: int
+    next_sequence: int | None
+
+
+class PrefixIndex:
+    """The blocks of all replicas.
+
+    Blocks are expected for `expect_s` after `expect`. Blocks that lost their last holder are
+    remembered for `remember_s`, at most `max_remembered` of them (about 100 bytes each).
+    """
+
+    def __init__(self, expect_s: float, remember_s: float, max_remembered: int) -> None:
+        self._replicas: dict[ReplicaId, _Replica] = {}
+        self._by_slot: list[ReplicaId | None] = []
+        self._slots = 0  # the first bit of each slot in use
+        self._evicted = EvictedBlocks(remember_s, max_remembered)
+        self._holders = BlockHolders(self._evicted)
+        self._expected = Expectations(expect_s)
+
+    def __len__(self) -> int:
+        """How many blocks any replica holds."""
+        return len(self._holders)
+
+    def is_synced(self, replica: ReplicaId) -> bool:
+        """Tell whether the index knows all that a replica holds."""
+        known = self._replicas.get(replica)
+        return known is not None and known.next_sequence is not None
+
+    def apply(self, batch: EventBatch, now_s: float) -> bool:
+        """Apply a batch; return whether the replica is in sync. If not, ask it for a snapshot.
+
+        A batch from before what is known changes nothing. A gap, a block with an unknown parent,
+        or a new generation whose beginning was missed drops all that the replica holds, and its
+        batches are ignored until a snapshot comes.
+        """
+        known = self._replicas.get(batch.replica)
+        if known is None or known.generation < batch.generation:
+            # An engine starts with nothing, so its first batch leaves nothing unknown.
+            next_sequence = 0 if batch.sequence == 0 else None
+            known = self._start(batch.replica, batch.generation, next_sequence, now_s)
+        if known.next_sequence is None:
+            return False
+        if (batch.generation, batch.sequence) < (known.generation, known.next_sequence):
+            return True
+        if batch.sequence > known.next_sequence or not self._apply(
+            known.blocks, batch.events, now_s
+        ):
+            self._drop_blocks(known, now_s)
+            known.next_sequence = None
+            return False
+        known.next_sequence += 1
+        return True
+
+    def restore(self, snapshot: Snapshot, now_s: float) -> None:
+        """Replace all that a replica holds, unless more recent batches were applied already.
+
+        Blocks without their parents are left out: no prompt can reach them.
+        """
+        known = self._replicas.get(snapshot.replica)
+        next_sequence = snapshot.sequence + 1
+        if known and (snapshot.generation, next_sequence) < (
+            known.generation,
+            known.next_sequence or 0,
+        ):
+            return
+        known = self._start(snapshot.replica, snapshot.generation, next_sequence, now_s)
+        for stored in snapshot.stored:
+            known.blocks.store(stored)
+
+    def forget(self, replica: ReplicaId, now_s: float) -> None:
+        """Forget a replica that is gone."""
+        if known := self._replicas.pop(replica, None):
+            self._drop_blocks(known, now_s)
+            self._by_slot[known.blocks.slot] = None
+            self._slots ^= bit(known.blocks.slot, Tier.GPU)
+
+    def expect(self, replica: ReplicaId, blocks: Iterable[BlockHash], now_s: float) -> None:
+        """Count blocks as held in GPU memory until an event says so, or never did in time.
+
+        Says nothing of a replica that never reported anything.
+        """
+        if known := self._replicas.get(replica):
+            self._expected.add(known.blocks.slot, blocks, now_s)
+
+    def expire(self, now_s: float) -> None:
+        """Let go of expectations and of memories that are too old."""
+        self._expected.expire(now_s)
+        self._evicted.expire(now_s)
+
+    def match(self, blocks: Sequence[BlockHash]) -> dict[ReplicaId, Match]:
+        """Return how much of a prompt each replica can reuse; those with nothing are left out."""
+        depths = self._holders.match(blocks, self._slots, self._expected.masks)
+        matches: dict[ReplicaId, Match] = {}
+        for slot, counts in depths.items():
+            replica = self._by_slot[slot]
+            assert replica is not None
+            matches[replica] = Match(*counts)
+        return matches
+
+    def evicted_at_s(self, block: BlockHash) -> float | None:
+        """Return when a block lost its last holder; None where that's unknown or it has one."""
+        return self._evicted.evicted_at_s(block)
+
+    def _start(
+        self, replica: ReplicaId, generation: int, next_sequence: int | None, now_s: float
+    ) -> _Replica:
+        """Begin a replica's account anew, with nothing held."""
+        if known := self._replicas.get(replica):
+            self._drop_blocks(known, now_s)
+            known.generation, known.next_sequence = generation, next_sequence
+            return known
+        if None not in self._by_slot:
+            self._by_slot.append(None)
+        slot = self._by_slot.index(None)
+        self._by_slot[slot] = replica
+        self._slots |= bit(slot, Tier.GPU)
+        blocks = ReplicaBlocks(slot, self._holders)
+        self._replicas[replica] = _Replica(blocks, generation, next_sequence)
+        return self._replicas[replica]
+
+    def _apply(self, blocks: ReplicaBlocks, events: Sequence[Event], now_s: float) -> bool:
+        """Apply events in order; stop and return False at a block with an unknown parent."""
+        for event in events:
+            match event:
+                case Stored():
+                    stored = blocks.store(event)
+                    if stored is None:
+                        return False
+                    if event.tier is Tier.GPU:
+                        self._expected.discard(blocks.slot, stored)
+                case Removed():
+                    blocks.remove(event, now_s)
+                case Cleared():
+                    blocks.clear(event.tier, now_s)
+        return True
+
+    def _drop_blocks(self, known: _Replica, now_s: float) -> None:
+        known.blocks.drop(now_s)
+        self._expected.drop(known.blocks.slot)

@@ -1,0 +1,101 @@
+"""Everything the router knows, and what each thing that happens does to it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from policies.candidate import gather_candidates
+from policies.in_flight import InFlight
+from policies.prefix_index import PrefixIndex
+from policies.route import route
+from policies.sessions import Sessions
+from policies.tunables import Tunables
+from policies.types import (
+    Booking,
+    Decision,
+    Park,
+    ReplicaId,
+    ReplicaState,
+    Request,
+    RequestId,
+    SessionId,
+    Tier,
+)
+
+
+class Router:
+    """Index, load in flight and sessions together.
+
+    A request's way: `decide` until it is not parked, `first_byte`, `end`. KV events go to `index`
+    directly; `expire` is to be called about once a second.
+    """
+
+    def __init__(self, tunables: Tunables) -> None:
+        self.tunables = tunables
+        self.index = PrefixIndex(
+            tunables.expect_s, tunables.remember_s, tunables.max_remembered_blocks
+        )
+        self.in_flight = InFlight(tunables.booking_expiry_s)
+        self.sessions = Sessions(
+            think_s=tunables.think_s,
+            half_life_thinks=tunables.half_life_thinks,
+            expiry_s=tunables.session_expiry_s,
+            max_sessions=tunables.max_sessions,
+            max_lineages=tunables.max_lineages,
+        )
+
+    def decide(
+        self, request: Request, replicas: Sequence[ReplicaState], now_s: float, rng: Random
+    ) -> Decision | Park:
+        """Decide where a request goes and book it there; ask again later for one that is parked.
+
+        A request without a session belongs to the one that it extends, or begins one of its own.
+        """
+        self.in_flight.end(request.request)  # a parked request does not wait for itself
+        if request.session is None:
+            session = self.sessions.lineages.find(request.hashes) or SessionId(request.request)
+            request = replace(request, session=session)
+        else:
+            session = request.session
+        known = self.sessions.get(session)
+        outcome = route(
+            gather_candidates(request, replicas, self.index, self.in_flight, self.sessions, now_s),
+            known.replica if known else None,
+            self.in_flight.median_uncached_tokens(),
+            self.tunables,
+            now_s,
+            rng,
+        )
+        self.in_flight.book(outcome.booking, now_s)
+        if isinstance(outcome, Decision):
+            held = outcome.cached_tokens[Tier.GPU] // request.block_size
+            self.index.expect(outcome.replica, request.hashes[held:], now_s)
+            self.sessions.start_turn(session, outcome.home, request.hashes, request.blocks, now_s)
+        return outcome
+
+    def first_byte(self, request: RequestId) -> None:
+        """Note that a request's prefill is done."""
+        self.in_flight.first_byte(request)
+
+    def end(self, request: RequestId, now_s: float) -> None:
+        """Note that a request ended, however it did."""
+        if booking := self.in_flight.end(request):
+            self._end_turns((booking,), now_s)
+
+    def forget(self, replica: ReplicaId, now_s: float) -> tuple[Booking, ...]:
+        """Forget a replica that is gone or began anew; return the requests that it had."""
+        self.index.forget(replica, now_s)
+        return self._end_turns(self.in_flight.end_replica(replica), now_s)
+
+    def expire(self, now_s: float) -> tuple[Booking, ...]:
+        """Let go of all that is too old; return the requests whose end was never reported."""
+        expired = self._end_turns(self.in_flight.expire(now_s), now_s)
+        self.index.expire(now_s)
+        self.sessions.expire(now_s)
+        return expired
+
+    def _end_turns(self, bookings: tuple[Booking, ...], now_s: float) -> tuple[Booking, ...]:
+        for booking in bookings:
+            if booking.session is not None and not booking.parked:
+                self.sessions.end_turn(booking.session, now_s)
+        return bookings

@@ -1,0 +1,146 @@
+"""Which replica each session lives on, and how much it still counts there between its turns."""
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from policies.lineages import Lineages
+from policies.types import BlockHash, ReplicaId, SessionId
+
+_THINK_WEIGHT = 0.3
+"""Weight of the newest think time in a session's mean."""
+
+_LEAST_THINK_S = 1.0
+"""A session that answers at once is not forgotten at once."""
+
+_LEAST_WEIGHT = 0.01
+"""Sessions that are less likely than this to return count for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is known of a session.
+
+    `replica` is its home. `blocks` its last turn's prompt took. `think_s` is the mean time between
+    the end of a turn and the next. `ended_at_s` is None from a turn's start to its end.
+    """
+
+    replica: ReplicaId
+    turns: int
+    blocks: int
+    think_s: float
+    seen_at_s: float
+    ended_at_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Residents:
+    """Sessions between turns that live on a replica, and the GPU blocks they are about to claim.
+
+    Both are sums over sessions, each weighted by how likely it is still to return.
+    """
+
+    sessions: float = 0.0
+    blocks: float = 0.0
+
+
+NO_RESIDENTS = Residents()
+
+
+class Sessions:
+    """The sessions seen in the last `expiry_s`, at most `max_sessions`, and their `lineages`.
+
+    A session's weight between turns halves every `half_life_thinks` of its mean think time, which
+    starts at `think_s`.
+    """
+
+    def __init__(
+        self,
+        *,
+        think_s: float,
+        half_life_thinks: float,
+        expiry_s: float,
+        max_sessions: int,
+        max_lineages: int,
+    ) -> None:
+        self._think_s = think_s
+        self._half_life_thinks = half_life_thinks
+        self._expiry_s = expiry_s
+        self._max_sessions = max_sessions
+        self._sessions: dict[SessionId, Session] = {}
+        self._residents: dict[SessionId, Session] = {}
+        self.lineages = Lineages(max_lineages)
+
+    def __len__(self) -> int:
+        """How many sessions are known."""
+        return len(self._sessions)
+
+    def get(self, session: SessionId) -> Session | None:
+        """Return what is known of a session."""
+        return self._sessions.get(session)
+
+    def start_turn(
+        self,
+        session: SessionId,
+        home: ReplicaId,
+        hashes: Sequence[BlockHash],
+        blocks: int,
+        now_s: float,
+    ) -> None:
+        """Note a turn of a prompt of `blocks` blocks, and that the session lives at `home` now."""
+        known = self._sessions.pop(session, None)
+        think_s = known.think_s if known else self._think_s
+        if known and known.ended_at_s is not None:
+            think_s += _THINK_WEIGHT * (now_s - known.ended_at_s - think_s)
+        turns = known.turns + 1 if known else 1
+        self._put(session, Session(home, turns, blocks, think_s, now_s, None))
+        self.lineages.add_turn(session, hashes)
+        if len(self._sessions) > self._max_sessions:
+            self._forget(next(iter(self._sessions)))
+
+    def end_turn(self, session: SessionId, now_s: float) -> None:
+        """Note that a turn ended, however it did."""
+        if known := self._sessions.pop(session, None):
+            self._put(session, replace(known, seen_at_s=now_s, ended_at_s=now_s))
+
+    def residents(
+        self, busy: Container[tuple[SessionId | None, ReplicaId]], now_s: float
+    ) -> dict[ReplicaId, Residents]:
+        """Return what lives on each replica, without sessions that are `busy` there."""
+        counts: dict[ReplicaId, float] = {}
+        blocks: dict[ReplicaId, float] = {}
+        for session, known in self._residents.items():
+            replica = known.replica
+            if (session, replica) in busy:
+                continue
+            if (weight := self._weight(known, now_s)) >= _LEAST_WEIGHT:
+                counts[replica] = counts.get(replica, 0.0) + weight
+                blocks[replica] = blocks.get(replica, 0.0) + weight * known.blocks
+        return {replica: Residents(counts[replica], blocks[replica]) for replica in counts}
+
+    def expire(self, now_s: float) -> None:
+        """Forget sessions that were not seen for too long."""
+        unseen = takewhile(
+            lambda item: now_s - item[1].seen_at_s > self._expiry_s, self._sessions.items()
+        )
+        for session, _ in list(unseen):
+            self._forget(session)
+        self._residents = {
+            session: known
+            for session, known in self._residents.items()
+            if self._weight(known, now_s) >= _LEAST_WEIGHT
+        }
+
+    def _weight(self, known: Session, now_s: float) -> float:
+        half_life_s = max(known.think_s, _LEAST_THINK_S) * self._half_life_thinks
+        return math.exp2((known.seen_at_s - now_s) / half_life_s)
+
+    def _put(self, session: SessionId, known: Session) -> None:
+        self._sessions[session] = known
+        self._residents[session] = known
+
+    def _forget(self, session: SessionId) -> None:
+        del self._sessions[session]
+        self._residents.pop(session, None)
+        self.lineages.forget(session)

@@ -1,0 +1,80 @@
+"""Every number that a decision depends on and that an operator may set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SCORER_NAMES = ("kv_locality", "queue_depth", "kv_pressure")
+
+
+@dataclass(frozen=True, slots=True)
+class Tunables:
+    """Settings of the decisions, with their units in their names.
+
+    Raises ValueError unless `weights` has a weight for each scorer and for nothing else.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(SCORER_NAMES, 1.0))
+    """What each scorer's seconds are multiplied by."""
+
+    stickiness_s: float = 0.5
+    """How much more than the best a session's home may cost before the session moves."""
+
+    placement_slack_s: float = 1.0
+    """How much more than the best a replica may cost to be given a new session for its peace."""
+
+    max_session_concurrency: int = 4
+    """Requests of one session in flight at its home, from which on the next go elsewhere."""
+
+    max_cold_prefills: int = 1
+    """Cold prefills that run on one replica at a time."""
+
+    cold_prefill_ratio: float = 32.0
+    """A prefill this many times the fleet's median is cold ..."""
+
+    cold_prefill_least_s: float = 1.0
+    """... if it takes this long."""
+
+    max_park_s: float = 30.0
+    """How long a request waits at the router for a replica with room."""
+
+    decode_share_ratio: float = 0.02
+    """What each decoding request adds to the time of prefills before it."""
+
+    interference_ratio: float = 0.1
+    """Seconds that each decoding request loses to each second of prefill beside it."""
+
+    rewanted_ratio: float = 0.5
+    """Chance that a block evicted now is wanted again."""
+
+    expect_s: float = 30.0
+    """How long blocks are expected where a request for them was sent."""
+
+    remember_s: float = 3600.0
+    """How long evicted blocks are remembered."""
+
+    max_remembered_blocks: int = 500_000
+    """How many evicted blocks are remembered, at about 100 bytes each."""
+
+    booking_expiry_s: float = 1800.0
+    """How long a request counts as in flight when its end is never reported."""
+
+    think_s: float = 10.0
+    """Think time of a session that was seen once."""
+
+    half_life_thinks: float = 4.0
+    """Think times in which the weight of a session between turns halves."""
+
+    session_expiry_s: float = 3600.0
+    """How long a session is known after it was last seen."""
+
+    max_sessions: int = 50_000
+    """How many sessions are known."""
+
+    max_lineages: int = 16
+    """How many lineages of one session are known."""
+
+    def __post_init__(self) -> None:
+        """Refuse weights of unknown scorers, and missing ones."""
+        if wrong := set(self.weights) ^ set(SCORER_NAMES):
+            msg = f"weights must name exactly {', '.join(SCORER_NAMES)}; see {', '.join(wrong)}"
+            raise ValueError(msg)
