@@ -1,8 +1,10 @@
 # make run      serve the small model on this machine and show one conversation
-# make test     lint, types, unit and integration tests (about 10 minutes)
+# make test     lint, types, unit and integration tests (about 6 minutes)
 # make check    the fast part of it
+# make install  only make .venv
 # make lock     renew the pinned lists in requirements/ from pyproject.toml
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,10 +13,12 @@ LISTS := requirements/cpu.txt requirements/dev.txt
 CONFIG ?= serve.yaml
 run_options := --config $(CONFIG) $(if $(MODEL),--model $(MODEL)) $(if $(PORT),--port $(PORT))
 
-.PHONY: run test check lint unit integration lock
+.PHONY: run test check lint unit integration install lock
 
 run: $(VENV)/ready
 	@exec $(BIN)/python -m serve_app.run $(run_options)
+
+install: $(VENV)/ready
 
 test: lint unit integration
 
@@ -33,10 +37,12 @@ integration: $(VENV)/ready
 
 # The lists are complete, so pip need not resolve (and could not: see requirements/overrides.txt).
 $(VENV)/ready: pyproject.toml $(LISTS)
-	@echo "installing $$(cat $(LISTS) | grep -c '^[a-z].*==') packages into $(VENV), once (about 3 minutes, 4 GB)"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-deps $(addprefix --requirement ,$(LISTS))
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "installing packages into $(VENV), once (2 to 3 minutes, 4 GB)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --no-deps $(addprefix --requirement ,$(LISTS)) | awk \
+		'/^(Collecting|Processing)/ && ++n % 40 == 0 { print "  " n " found"; fflush() } \
+		/^Installing/ { print "  " n " found; installing"; fflush() }'
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 COMPILE = $(BIN)/uv pip compile --quiet pyproject.toml --python-version 3.11 --no-emit-find-links \

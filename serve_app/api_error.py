@@ -66,12 +66,11 @@ class ApiError(Exception):
 def in_form_of(path: str, start: ResponseStart, body: bytes) -> tuple[ResponseStart, bytes]:
     """Return a replica's error response in the form that clients of `path` expect.
 
-    vLLM has one form for what fails before a request reaches its handler (JSON, types, keys,
-    methods), OpenAI's; clients of Anthropic's API cannot read it. Anything else stays as it is.
+    vLLM and its web framework have forms of their own for what fails before a request reaches its
+    handler (JSON, types, keys, methods), and its own names for Anthropic's error types. An error
+    of the OpenAI APIs in vLLM's usual form, and anything that is no error, stays as it is.
     """
-    if not path.startswith(MESSAGES):
-        return start, body
-    message = _openai_message(body)
+    message = _message(body, is_openai=not path.startswith(MESSAGES))
     if message is None:
         return start, body
     corrected = ApiError(start.status, message).body(path)
@@ -80,17 +79,15 @@ def in_form_of(path: str, start: ResponseStart, body: bytes) -> tuple[ResponseSt
     return ResponseStart(start.status, (*headers, length)), corrected
 
 
-def _openai_message(body: bytes) -> str | None:
-    """Return the message of an error in one of the forms that are not Anthropic's."""
+def _message(body: bytes, *, is_openai: bool) -> str | None:
+    """Return the message of an error that needs another form."""
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     match content:
-        case {"type": "error"}:
-            return None
-        case {"error": {"message": str(message)}} | {"error": str(message)}:
-            return message
-        case {"detail": str(message)}:
+        case {"error": {"message": str(message)}}:
+            return None if is_openai else message
+        case {"error": str(message)} | {"detail": str(message)}:
             return message
     return None

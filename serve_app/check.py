@@ -1,5 +1,6 @@
 """Checks a serve.yaml without a cluster: `python -m serve_app.check serve.yaml`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,10 @@ from serve_app import serve_file
 
 def check(path: Annotated[Path, typer.Argument()] = Path("serve.yaml")) -> None:
     """Parse the file as Ray Serve, warmturn and vLLM will; exit with 2 if one refuses it."""
-    # vLLM is slow to import, and an error in the file itself needs none of it.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         config = serve_file.app_config(serve_file.load(path))
+        # vLLM is slow to import, and an error in the file itself needs none of it.
         from serve_app import engine_args
 
         engine_args.parse(config.engine_settings())

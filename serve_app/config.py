@@ -25,8 +25,8 @@ class GatewayConfig(_Strict):
     session_headers: tuple[str, ...] = ()
     """Further request headers that carry a session id, asked before the known ones."""
 
-    max_body_mib: float = Field(default=16, gt=0)
-    """Largest request body, in MiB; beyond it a request gets 413."""
+    max_body_mib: float = Field(default=16, gt=0, le=200)
+    """Largest request body, in MiB; a larger one gets 413. serve.yaml lets gRPC carry 256 MiB."""
 
     request_timeout_s: float = Field(default=1800, gt=0)
     """Longest time from a request's arrival to the end of its answer, in seconds."""

@@ -13,6 +13,7 @@ from ray import serve
 from serve_app import asgi_client
 from serve_app.config import AppConfig
 from serve_app.http_message import REPLICA_HEADER, HttpRequest, ResponseStart
+from serve_app.log_handlers import kept_targets
 
 logger = logging.getLogger("ray.serve")
 
@@ -27,6 +28,12 @@ class Engine:
     """
 
     async def __init__(self, config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+        with kept_targets(logger.name):  # vLLM configures logging as it starts
+            await self._start(config)
+        self._replica_id = serve.get_replica_context().replica_id.unique_id.encode()
+        self._end = asyncio.create_task(self._end_with_engine())
+
+    async def _start(self, config: AppConfig) -> None:
         # vLLM takes seconds to import, and only replicas need it.
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.entrypoints.launchers.api_server.app_state import init_app_state
@@ -46,18 +53,19 @@ class Engine:
         self._app.state.server = SimpleNamespace(should_exit=False)
         self._lifespan = self._app.router.lifespan_context(self._app)
         await self._lifespan.__aenter__()
-        self._replica_id = serve.get_replica_context().replica_id.unique_id.encode()
-        self._end = asyncio.create_task(self._end_with_engine())
 
     async def http(self, request: HttpRequest) -> AsyncGenerator[ResponseStart | bytes, None]:
         """Yield vLLM's ResponseStart, with the replica named, and then the body's pieces."""
-        async for message in asgi_client.call(self._app, request):
-            if self._engine.errored:
-                await asyncio.shield(self._end)
-            if isinstance(message, ResponseStart):
-                named = (*message.headers, (REPLICA_HEADER, self._replica_id))
-                message = ResponseStart(message.status, named)
-            yield message
+        try:
+            async for message in asgi_client.call(self._app, request):
+                await self._hold_if_dead()
+                if isinstance(message, ResponseStart):
+                    named = (*message.headers, (REPLICA_HEADER, self._replica_id))
+                    message = ResponseStart(message.status, named)
+                yield message
+        except Exception:
+            await self._hold_if_dead()
+            raise
 
     async def check_health(self) -> None:
         """Serve's health check, and the gateway's proof that this replica answers.
@@ -66,6 +74,11 @@ class Engine:
             EngineDeadError: the engine is gone.
         """
         await self._engine.check_health()
+
+    async def _hold_if_dead(self) -> None:
+        """Answer nothing more once the engine is dead; this process is about to end."""
+        if self._engine.errored:
+            await asyncio.shield(self._end)
 
     async def _end_with_engine(self) -> NoReturn:
         while not self._engine.errored:  # noqa: ASYNC110  # vLLM has no event for it

@@ -4,15 +4,16 @@ Importing this module imports vLLM, which takes many seconds.
 """
 
 import argparse
-import difflib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
 from vllm.entrypoints.launchers.launcher import validate_api_server_args
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+from serve_app.suggestion import did_you_mean
 
 NOT_IN_A_REPLICA = {
     "api_server_count": "each replica runs one API server",
@@ -58,7 +59,8 @@ def parse(settings: Mapping[str, Any]) -> argparse.Namespace:
             raise EngineArgsError(f"engine.{key} has no effect in a replica: {reason}")
         option = _option(key)
         if option not in options:
-            raise EngineArgsError(f"engine.{key} is not a vLLM setting{_suggestion(key, options)}")
+            remark = did_you_mean(key, [_key(known) for known in options])
+            raise EngineArgsError(f"engine.{key} is not a vLLM setting{remark}")
         words += _words(options[option], option, value)
     try:
         args: argparse.Namespace = parser.parse_args(words)
@@ -101,6 +103,5 @@ def _option(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
-def _suggestion(key: str, options: Collection[str]) -> str:
-    close = difflib.get_close_matches(_option(key), options, n=1)
-    return f"; did you mean {close[0].removeprefix('--').replace('-', '_')}?" if close else ""
+def _key(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +15,15 @@ import ray
 
 OBJECT_STORE_BYTES = 512 * 2**20
 POLL_S = 1.0
+REMINDER_S = 30.0
+"""How often progress is told again while nothing changes."""
 
 
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     # Serve's proxies: see runtime_env in serve.yaml.
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "268435456",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
@@ -42,17 +44,6 @@ class LocalCluster:
 
     dashboard_url: str
     log_directory: Path
-
-
-def port_is_free(host: str, port: int) -> bool:
-    """Tell whether a server could listen there now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-        return True
 
 
 @contextmanager
@@ -87,23 +78,24 @@ def deploy(cluster: LocalCluster, content: dict[str, Any]) -> None:
 
 
 def states(cluster: LocalCluster, app: str) -> Iterator[str]:
-    """Yield the application's progress in words, each time it changes, until it runs.
+    """Yield the application's progress in words until it runs, each change and each REMINDER_S.
 
     Raises:
         DeployError: it cannot run; the message says why.
     """
-    shown = ""
+    shown, shown_at_s = "", 0.0
     while True:
         response = httpx.get(_applications_url(cluster), timeout=60)
         details = response.raise_for_status().json()["applications"].get(app, {})
         status = details.get("status", "NOT_STARTED")
         if status == "DEPLOY_FAILED":
-            reason = _root_cause(cluster.log_directory) or _last_line(details.get("message", ""))
+            reason = _root_cause(cluster.log_directory) or _last_line(details)
             raise DeployError(f"{reason}\nlogs: {cluster.log_directory}")
         progress = ", ".join(map(_progress, details.get("deployments", {}).values()))
-        if progress and progress != shown:
+        now_s = time.monotonic()
+        if progress and (progress != shown or now_s > shown_at_s + REMINDER_S):
             yield progress
-            shown = progress
+            shown, shown_at_s = progress, now_s
         if status == "RUNNING":
             return
         time.sleep(POLL_S)
@@ -126,5 +118,9 @@ def _root_cause(log_directory: Path) -> str | None:
     return None
 
 
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+def _last_line(details: dict[str, Any]) -> str:
+    """Return the last line that Serve has to say: where a traceback names its exception."""
+    messages = [details.get("message", "")]
+    messages += [one.get("message", "") for one in details.get("deployments", {}).values()]
+    lines = [line.strip() for message in messages for line in message.splitlines()]
+    return next(filter(None, reversed(lines)), "no reason given")

@@ -20,6 +20,9 @@ logger = logging.getLogger("ray.serve")
 RETRY_PAUSE_S = 0.2
 """Pause before a request whose replica was lost is tried on another."""
 
+BODY_IDLE_S = 60.0
+"""How long a client may pause in the middle of its request."""
+
 FIRST_ERROR_STATUS = 400
 
 HOP_BY_HOP = frozenset(
@@ -77,7 +80,12 @@ class Passthrough:
         while more:
             if max(declared_bytes, size_bytes) > limit_bytes:
                 raise ApiError(413, f"the request body is over {self._config.max_body_mib:g} MiB")
-            message = await receive()
+            try:
+                async with asyncio.timeout(BODY_IDLE_S):
+                    message = await receive()
+            except TimeoutError as error:
+                reason = f"nothing more of the request came in {BODY_IDLE_S:g} s"
+                raise ApiError(408, reason) from error
             if message["type"] == "http.disconnect":
                 raise ClientGone
             pieces.append(message.get("body", b""))

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
@@ -10,12 +11,14 @@ from ray.exceptions import (
     NodeDiedError,
     ObjectLostError,
     RayActorError,
+    RayError,
     RpcError,
     WorkerCrashedError,
 )
 from ray.serve.exceptions import (
     BackPressureError,
     DeploymentUnavailableError,
+    RayServeException,
     ReplicaUnavailableError,
 )
 from ray.serve.handle import DeploymentHandle
@@ -25,6 +28,8 @@ from serve_app.http_message import HttpRequest, Response, ResponseStream
 
 RECENT_S = 2.0
 """An answer this young proves that a replica can answer."""
+
+READY_ASKS = 4
 
 LOST = (
     NodeDiedError,
@@ -85,19 +90,31 @@ class Replicas:
             raise
 
     async def ready(self, timeout_s: float) -> bool:
-        """Tell whether at least one replica can answer, asking one unless one just did."""
+        """Tell whether at least one replica can answer, asking unless one just did.
+
+        Asks READY_ASKS times, as different sessions, so that one replica that hangs does not speak
+        for all of them.
+        """
         if self._answered_at is not None and time.monotonic() - self._answered_at < RECENT_S:
             return True
-        response: Any = self._handle.check_health.remote()
+        for _ in range(READY_ASKS):
+            if await self._asked(timeout_s / READY_ASKS):
+                return True
+        return False
+
+    async def _asked(self, timeout_s: float) -> bool:
+        handle = self._handle.options(session_id=f"ready-{uuid.uuid4()}")
+        response: Any = handle.check_health.remote()
         try:
-            with _our_errors():
-                async with asyncio.timeout(timeout_s):
-                    await response
-        except (TimeoutError, ReplicaLost, NoReplicas):
+            async with asyncio.timeout(timeout_s):
+                await response
+        except BackPressureError:
+            pass  # full is not dead
+        except TimeoutError:
             response.cancel()
             return False
-        except ReplicasFull:
-            return True
+        except (RayError, RayServeException):
+            return False
         return True
 
 

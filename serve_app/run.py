@@ -1,6 +1,7 @@
 """Serves on this machine until interrupted: `make run`, or `python -m serve_app.run`."""
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from serve_app import packaged_model, serve_file
 from serve_app.example import Turn, conversation
-from serve_app.local_cluster import DeployError, deploy, local_cluster, port_is_free, states
+from serve_app.local_cluster import DeployError, deploy, local_cluster, states
 
 console = Console(highlight=False)
 started_s = time.monotonic()
@@ -25,7 +26,7 @@ class CannotRun(Exception):
 def run(
     config: Annotated[Path, typer.Option(help="The Serve configuration.")] = Path("serve.yaml"),
     model: Annotated[str, typer.Option(help="Model directory or hub name, over the file's.")] = "",
-    port: Annotated[int, typer.Option(help="HTTP port, over the file's.")] = 0,
+    port: Annotated[int, typer.Option(max=65535, help="HTTP port, over the file's.")] = 0,
 ) -> None:
     """Serve a model with several vLLM replicas on this machine, until interrupted."""
     _interrupt_on_signals()
@@ -53,7 +54,9 @@ def _interrupt_on_signals() -> None:
 
 
 def _step(name: str, what: str) -> None:
-    console.print(f"[dim]{time.monotonic() - started_s:4.0f} s[/dim]  {name:<9} {what}")
+    console.print(
+        f"[dim]{time.monotonic() - started_s:4.0f} s[/dim]  {name:<9} {what}", soft_wrap=True
+    )
 
 
 def _settings(path: Path, model: str, port: int) -> dict[str, Any]:
@@ -71,8 +74,13 @@ def _settings(path: Path, model: str, port: int) -> dict[str, Any]:
         args["model"] = str(Path(args["model"]).absolute())
     http = content.setdefault("http_options", {})
     http["port"] = port or http.get("port", 8000)
-    if not port_is_free(http.setdefault("host", "127.0.0.1"), http["port"]):
-        raise CannotRun(f"port {http['port']} is taken; choose another: make run PORT=8001")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((http.setdefault("host", "127.0.0.1"), http["port"]))
+        except (OSError, OverflowError) as error:
+            reason = f"cannot listen on {http['host']}:{http['port']} ({error})"
+            raise CannotRun(f"{reason}; choose another port: make run PORT=8001") from error
     return content
 
 
@@ -88,7 +96,7 @@ def _prepare_model(model: Path) -> None:
         )
         if made.returncode:
             raise CannotRun(made.stderr.strip().splitlines()[-1])
-    elif model.is_absolute() or str(model).startswith("."):
+    elif model.is_absolute() or (model.parent.name and model.parent.is_dir()):
         raise CannotRun(f"no model directory {model}")
     else:
         _step("model", f"{model} from the model hub, where it is not cached")
@@ -103,9 +111,10 @@ def _serve(content: dict[str, Any]) -> None:
         deploy(cluster, content)
         for progress in states(cluster, serve_file.app(content)["name"]):
             _step("replicas", progress)
-        _step("ready", "one session of two turns, to see the KV cache at work:")
+        _step("ready", "one session of two turns, which begins with a file of 900 tokens:")
         for turn in conversation(url):
             _show(turn)
+        console.print()
         _step("serving", f"[bold]{url}[/bold] until interrupted (Ctrl-C)")
         while True:
             signal.pause()
@@ -115,7 +124,8 @@ def _show(turn: Turn) -> None:
     console.print(f"\n[bold]{turn.question}[/bold]\n{turn.answer}")
     console.print(
         f"[dim]{turn.prompt_tokens} prompt tokens, {turn.cached_tokens} of them cached; "
-        f"first token after {turn.ttft_s:.2f} s; replica {turn.replica}[/dim]\n"
+        f"first token after {turn.ttft_s:.2f} s; replica {turn.replica}[/dim]",
+        soft_wrap=True,
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
 from serve_app.config import AppConfig
+from serve_app.suggestion import did_you_mean
 
 IMPORT_PATH = "serve_app.app:build"
 
@@ -32,12 +33,12 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ServeFileError(f"{path}: not a mapping")
     if unknown := list(_unknown_keys(ServeDeploySchema, content)):
-        raise ServeFileError("\n".join(f"{key}: no such setting" for key in unknown))
+        raise ServeFileError("\n".join(f"{path}: {line}" for line in unknown))
     try:
         ServeDeploySchema.model_validate(content)
         app_config(content)
     except ValidationError as error:
-        raise ServeFileError(_lines(error)) from error
+        raise ServeFileError("\n".join(f"{path}: {line}" for line in _lines(error))) from error
     return content
 
 
@@ -64,13 +65,13 @@ def app_config(content: dict[str, Any]) -> AppConfig:
 
 
 def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the paths of keys that the model does not declare, nested models included."""
+    """Yield a line on each key that the model does not declare, nested models included."""
     if not isinstance(content, dict):
         return
     for key, value in content.items():
         field = model.model_fields.get(key)
         if field is None:
-            yield f"{prefix}{key}"
+            yield f"{prefix}{key}: no such setting{did_you_mean(str(key), model.model_fields)}"
             continue
         for nested in _models_in(field.annotation):
             if isinstance(value, list):
@@ -89,7 +90,8 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return []
 
 
-def _lines(error: ValidationError) -> str:
-    return "\n".join(
-        f"{'.'.join(map(str, one['loc'])) or 'args'}: {one['msg']}" for one in error.errors()
-    )
+def _lines(error: ValidationError) -> Iterator[str]:
+    for one in error.errors():
+        unknown = one["type"] == "extra_forbidden"
+        place = ".".join(map(str, one["loc"])) or "args"
+        yield f"{place}: {'no such setting' if unknown else one['msg']}"

@@ -34,6 +34,9 @@ class _UserId(msgspec.Struct):
     session_id: Any = None
 
 
+NO_JSON = (msgspec.MsgspecError, RecursionError)
+"""What the decoders raise for bytes that are not JSON, or nested beyond measure."""
+
 _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_user_id = msgspec.json.Decoder(_UserId).decode
 _AFTER_SESSION = re.compile(r"_session_(.+)$", re.DOTALL)
@@ -64,7 +67,7 @@ def with_session_id(headers: Headers, session_id: SessionId) -> Headers:
 def _in_body(body: bytes) -> SessionId | None:
     try:
         fields = _decode_body(body)
-    except msgspec.MsgspecError:
+    except NO_JSON:
         return None
     candidates = (
         fields.session_id,
@@ -81,7 +84,7 @@ def _in_user_id(user_id: Any) -> Any:
         return None
     try:
         return _decode_user_id(user_id).session_id
-    except msgspec.MsgspecError:
+    except NO_JSON:
         match = _AFTER_SESSION.search(user_id)
         return match and match[1]
 

@@ -108,7 +108,7 @@ def test_proxies_take_the_same_way_as_replicas(prepared: Config) -> None:
     application = yaml.safe_load((ROOT / "serve.gpu.yaml").read_text())["applications"][0]
     flags = application["runtime_env"]["env_vars"].items()
     wanted = [f"{name}={value}" for name, value in flags if name.startswith("RAY_SERVE_")]
-    assert len(wanted) == 3
+    assert len(wanted) == 4
     for command in start_commands(prepared):
         assert all(flag in command for flag in wanted)
 

@@ -11,6 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from policies.types import SessionId
+from serve_app import passthrough
 from serve_app.config import GatewayConfig
 from serve_app.gateway import PASSED_PATHS, build_gateway
 from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
@@ -152,6 +153,19 @@ async def test_body_at_the_limit_passes() -> None:
         assert (await client.post(CHAT, content=b"x" * 2**20)).status_code == 200
 
 
+async def test_a_body_that_stops_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that stops in the middle of its request gets a 408, and its place is free."""
+    monkeypatch.setattr(passthrough, "BODY_IDLE_S", 0.01)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await asyncio.sleep(60)
+        return {"type": "http.disconnect"}
+
+    await _call(build_gateway(FakeReplicas(), GatewayConfig()), receive, sent)
+    assert sent[0]["status"] == 408
+
+
 async def test_full() -> None:
     """When nothing is free the client is told to come back, in its API's form."""
     async with _client(FakeReplicas([ReplicasFull()], [ReplicasFull()]), retry_after_s=7) as client:
@@ -238,25 +252,32 @@ async def test_an_unexpected_error_is_hidden() -> None:
 
 
 VLLM_ERROR = {"error": {"message": "bad json", "type": "Bad Request", "param": None, "code": 400}}
-ANTHROPIC_ERROR = {"type": "error", "error": {"type": "NotFoundError", "message": "no model"}}
+ANTHROPIC_ERROR = {"type": "error", "error": {"type": "BadRequestError", "message": "no model"}}
+
+
+def _anthropic_error(message: str) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
 
 
 @pytest.mark.parametrize(
     ("path", "sent", "received"),
     [
         (CHAT, VLLM_ERROR, VLLM_ERROR),
-        ("/v1/messages", ANTHROPIC_ERROR, ANTHROPIC_ERROR),
+        (CHAT, {"object": "list"}, {"object": "list"}),
+        ("/v1/messages", ANTHROPIC_ERROR, _anthropic_error("no model")),
+        ("/v1/messages", VLLM_ERROR, _anthropic_error("bad json")),
+        ("/v1/messages", {"error": "Unauthorized"}, _anthropic_error("Unauthorized")),
+        ("/v1/messages/count_tokens", {"detail": "No such"}, _anthropic_error("No such")),
         (
-            "/v1/messages",
-            VLLM_ERROR,
-            {"type": "error", "error": {"type": "invalid_request_error", "message": "bad json"}},
-        ),
-        (
-            "/v1/messages/count_tokens",
-            {"detail": "Method Not Allowed"},
+            CHAT,
+            {"detail": "No such"},
             {
-                "type": "error",
-                "error": {"type": "invalid_request_error", "message": "Method Not Allowed"},
+                "error": {
+                    "message": "No such",
+                    "type": "Bad Request",
+                    "param": None,
+                    "code": 400,
+                }
             },
         ),
     ],
@@ -264,7 +285,7 @@ ANTHROPIC_ERROR = {"type": "error", "error": {"type": "NotFoundError", "message"
 async def test_errors_have_the_form_of_their_api(
     path: str, sent: dict[str, Any], received: dict[str, Any]
 ) -> None:
-    """An error of vLLM's passes as it is, but for OpenAI's form on a Messages path."""
+    """An error of vLLM's in its usual form passes as it is; others get the form of their API."""
     body = json.dumps(sent).encode()
     headers: Headers = (*JSON, (b"content-length", b"%d" % len(body)))
     async with _client(FakeReplicas(_ok(body, headers=headers, status=400))) as client:

@@ -58,6 +58,7 @@ def test_known_body_fields(fields: dict[str, Any]) -> None:
         b"[1]",
         b"null",
         b"\xff\xfe",
+        b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         _body(),
         _body(session_id=5, prompt_cache_key=None, metadata="x", vllm_xargs=[]),
         _body(session_id=""),

@@ -102,14 +102,37 @@ async def test_a_20_mib_body(http: httpx.AsyncClient, path: str, chunked: bool) 
     assert "16 MiB" in _message(response)
 
 
+async def test_bodies_up_to_the_limit_reach_the_engine(http: httpx.AsyncClient) -> None:
+    """A body just below the limit gets the engine's answer, and a large answer comes back whole."""
+    text = "hello world " * 300_000
+    long = HELLO | {"messages": [{"role": "user", "content": text * 4}]}
+    assert 14 * 2**20 > len(json.dumps(long)) > 13 * 2**20
+    response = await http.post(CHAT, json=long)
+    assert response.status_code == 400
+    assert str(MAX_MODEL_LEN) in _message(response)
+    response = await http.post("/tokenize", json={"model": "tiny", "prompt": text[:2_000_000]})
+    assert response.status_code == 200
+    assert len(response.json()["tokens"]) == response.json()["count"] > 300_000
+
+
+async def test_json_nested_beyond_measure(http: httpx.AsyncClient) -> None:
+    """JSON that no parser can follow is the client's error, not a fault of the service."""
+    nested = b'{"model": "tiny", "messages": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+    response = await http.post(CHAT, content=nested, headers={"content-type": "application/json"})
+    assert response.status_code in (400, 500)
+    _message(response)
+
+
 async def test_unknown_paths_and_methods(http: httpx.AsyncClient) -> None:
     """What is not served is a 404 or 405, never vLLM's inner endpoints."""
     for path in ("/v1/nope", "/metrics", "/v1/messages/batches", "/docs", "/server_info"):
         response = await http.get(path)
         assert response.status_code == 404
         assert path in _message(response)
-    assert (await http.get(CHAT)).status_code == 405
-    assert _message(await http.get(MESSAGES)) == "Method Not Allowed"
+    for path in (CHAT, MESSAGES):
+        response = await http.get(path)
+        assert response.status_code == 405
+        assert _message(response) == "Method Not Allowed"
 
 
 async def test_an_odd_session_id(http: httpx.AsyncClient) -> None:

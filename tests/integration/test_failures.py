@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -66,14 +66,35 @@ async def test_when_full_clients_are_told_to_come_back(service: Service) -> None
     assert refused.json()["error"]["code"] == 429
 
 
-def _processes(title: str) -> Iterator[psutil.Process]:
-    """Yield this test's Ray processes whose title begins so."""
+async def test_a_new_serve_controller_keeps_the_replicas(
+    service: Service, cluster: LocalCluster
+) -> None:
+    """When Serve's controller dies its successor finds the replicas as they are, KV and all."""
+    before = {process.pid for process in _replicas()}
+    [controller] = _titled("ray::ServeController")
+    controller.kill()
+    async with _client(service) as http, asyncio.timeout(60):
+        while not _titled("ray::ServeController"):
+            await asyncio.sleep(0.5)
+        for number in range(15):
+            response = await http.post(CHAT, json=_request(f"question {number}", 2))
+            assert response.status_code == 200
+            await asyncio.sleep(1)
+    assert {process.pid for process in _replicas()} == before
+    logs = [*(cluster.log_directory / "serve").glob(f"replica_{APP}_engine_*.log")]
+    assert any("CALL http OK" in log.read_text() for log in logs)
+
+
+def _titled(title: str) -> list[psutil.Process]:
+    """Return this test's Ray processes whose title begins so."""
+    found = []
     for process in psutil.Process().children(recursive=True):
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE and process.name().startswith(title):
-                yield process
-        except psutil.NoSuchProcess:
-            continue
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE and " ".join(process.cmdline()).startswith(
+                title
+            ):
+                found.append(process)
+    return found
 
 
 def _engine_cores(replica: psutil.Process) -> list[psutil.Process]:
@@ -81,11 +102,8 @@ def _engine_cores(replica: psutil.Process) -> list[psutil.Process]:
 
 
 def _replicas() -> list[psutil.Process]:
-    return [
-        process
-        for process in _processes("ray::")
-        if f"{APP}:engine" in " ".join(process.cmdline()) and _engine_cores(process)
-    ]
+    title = f"ray::ServeReplica:{APP}:engine"
+    return [process for process in _titled(title) if _engine_cores(process)]
 
 
 @pytest.mark.parametrize("victim", ["replica", "engine"])

@@ -1,6 +1,7 @@
 """`make run`'s command from start to interrupt."""
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,10 +48,38 @@ def test_it_serves_until_interrupted_and_leaves_nothing(tiny: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--model", "/nowhere/model"], "no model directory /nowhere/model"),
+        (["--model", "models/typo"], "no model directory models/typo"),
+        (["--port", "80999"], "80999 is not in the range"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_bad_options_fail_at_once(options: list[str], reason: str) -> None:
+    """What cannot work is said before Ray starts, without a traceback."""
+    run = subprocess.run([*RUN, *options], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 2
+    assert reason in run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
+
+
+def test_a_taken_port_is_named() -> None:
+    """A port that another server holds is said before Ray starts."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        run = subprocess.run([*RUN, "--port", port], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in run.stdout
+
+
+@pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("        enforce_eager: true", "engine.enforce_eagerly is not a vLLM setting"),
-        ("      kv_offload_gib: 1", "kv_offload_gig: Extra inputs are not permitted"),
+        ("      kv_offload_gib: 1", "kv_offload_gig: no such setting"),
         ("        num_replicas: 2", "deployments.0.num_replica: no such setting"),
         ("  port: 8000", "http_options.prt: no such setting"),
     ],
