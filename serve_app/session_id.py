@@ -64,7 +64,7 @@ def with_session_id(headers: Headers, session_id: SessionId) -> Headers:
 def _in_body(body: bytes) -> SessionId | None:
     try:
         fields = _decode_body(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     candidates = (
         fields.session_id,
@@ -81,7 +81,7 @@ def _in_user_id(user_id: Any) -> Any:
         return None
     try:
         return _decode_user_id(user_id).session_id
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         match = _AFTER_SESSION.search(user_id)
         return match and match[1]
 
