@@ -1,5 +1,6 @@
 """The `args` of serve.yaml, parsed once; unknown keys are errors."""
 
+import re
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +25,9 @@ class GatewayConfig(_Strict):
 
     session_headers: tuple[str, ...] = ()
     """Further request headers that carry a session id, asked before the known ones."""
+
+    volatile_lines: tuple[re.Pattern[str], ...] = (re.compile(r"x-anthropic-billing-header:.*"),)
+    """Lines removed from system prompts: regular expressions, each for a whole line."""
 
     max_body_mib: float = Field(default=16, gt=0, le=200)
     """Largest request body, in MiB; a larger one gets 413. serve.yaml lets gRPC carry 256 MiB."""

@@ -1,7 +1,8 @@
 """What travels between gateway and replica for one HTTP exchange."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 Headers = tuple[tuple[bytes, bytes], ...]
 """Raw header pairs as ASGI gives them: names in lower case, order and repeats kept."""
@@ -19,6 +20,14 @@ class HttpRequest:
     query: bytes
     headers: Headers
     body: bytes
+
+    def with_body(self, body: bytes) -> Self:
+        """Return this request with another body, and the length of that in its header."""
+        length = b"%d" % len(body)
+        headers = tuple(
+            (name, length if name == b"content-length" else value) for name, value in self.headers
+        )
+        return replace(self, headers=headers, body=body)
 
 
 @dataclass(frozen=True, slots=True)

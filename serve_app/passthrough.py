@@ -1,4 +1,4 @@
-"""Hands a request to a replica and its answer back, byte for byte."""
+"""Hands a request to a replica, without its volatile lines, and the answer back as it comes."""
 
 import asyncio
 import logging
@@ -10,8 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from policies.types import SessionId
 from serve_app.api_error import ApiError, in_form_of
+from serve_app.canonical import VolatileLines
 from serve_app.config import GatewayConfig
 from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
+from serve_app.metrics import volatile_lines_removed
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.session_id import find_session_id, with_session_id
 
@@ -53,6 +55,8 @@ class Passthrough:
     def __init__(self, replicas: ReplicasLike, config: GatewayConfig) -> None:
         self._replicas = replicas
         self._config = config
+        self._volatile_lines = VolatileLines(config.volatile_lines)
+        self._volatile_lines_removed = volatile_lines_removed()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that hangs up cancels this."""
@@ -65,7 +69,7 @@ class Passthrough:
                 )
                 body = await self._read_body(headers, receive)
                 request = HttpRequest(scope["method"], path, scope["query_string"], headers, body)
-                await self._answer(request, reply)
+                await self._answer(self._canonical(request), reply)
         except ClientGone:
             return
         except Exception as error:
@@ -92,6 +96,15 @@ class Passthrough:
             size_bytes += len(pieces[-1])
             more = message.get("more_body", False)
         return b"".join(pieces)
+
+    def _canonical(self, request: HttpRequest) -> HttpRequest:
+        """Return the request without volatile lines, and count those."""
+        canonical = self._volatile_lines.removed_from(request.body)
+        if not canonical.removed:
+            return request
+        for pattern, lines in canonical.removed.items():
+            self._volatile_lines_removed.inc(lines, {"pattern": pattern})
+        return request.with_body(canonical.body)
 
     async def _answer(self, request: HttpRequest, reply: "_Reply") -> None:
         session_id = find_session_id(request.headers, request.body, self._config.session_headers)

@@ -32,6 +32,7 @@ def test_prefix_caching_is_on_unless_said_otherwise() -> None:
         ({"kv_offload_gib": "much"}, "valid number"),
         ({"gateway": {"max_body_mb": 3}}, "Extra inputs are not permitted"),
         ({"gateway": {"max_attempts": 0}}, "greater than or equal to 1"),
+        ({"gateway": {"volatile_lines": ["x", "now: ("]}}, r"volatile_lines\.1(.|\n)*'now: \('"),
         ({"engine": ["max_model_len"]}, "valid dictionary"),
         ({"engine": {"model": "x"}}, "set the model as args.model"),
         ({"kv_offload_gib": 1, "engine": {"kv-transfer-config": {}}}, "exclude each other"),

@@ -100,6 +100,60 @@ async def test_the_session_is_found_and_handed_on() -> None:
     assert dict(request.headers)[b"x-session-id"] == b"r1"
 
 
+def _billing(nonce: int) -> str:
+    return f"x-anthropic-billing-header: cc_version=2.1.197; cc_entrypoint=cli; cch={nonce:05x};"
+
+
+@pytest.mark.parametrize(
+    ("path", "with_system"),
+    [
+        ("/v1/messages", lambda line: {"system": [{"type": "text", "text": line}, {"text": "Y"}]}),
+        ("/v1/messages/count_tokens", lambda line: {"system": f"{line}\nYou are"}),
+        (CHAT, lambda line: {"messages": [{"role": "system", "content": f"{line}\nYou are"}]}),
+        ("/v1/responses", lambda line: {"instructions": f"{line}\nYou are", "input": "hi"}),
+        ("/v1/responses", lambda line: {"input": [{"role": "developer", "content": line + "\nY"}]}),
+    ],
+)
+async def test_a_line_that_changes_every_turn_reaches_no_replica(
+    path: str, with_system: Callable[[str], dict[str, Any]]
+) -> None:
+    """Turns that differ by a known volatile line only are equal to the replica, length and all."""
+    replicas = FakeReplicas(_ok(b"{}"), _ok(b"{}"))
+    async with _client(replicas) as client:
+        for nonce in (1, 2**16):
+            await client.post(path, json={"model": "m"} | with_system(_billing(nonce)))
+    (first, _), (second, _) = replicas.requests
+    assert first == second
+    assert b"billing" not in first.body
+    assert int(dict(first.headers)[b"content-length"]) == len(first.body)
+
+
+async def test_removed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counter gets each request's removed lines, by pattern."""
+    counted: list[tuple[float, dict[str, str]]] = []
+
+    class FakeCounter:
+        def inc(self, value: float, tags: dict[str, str]) -> None:
+            counted.append((value, tags))
+
+    monkeypatch.setattr("serve_app.passthrough.volatile_lines_removed", FakeCounter)
+    async with _client(FakeReplicas(_ok(b"{}")), volatile_lines=["now: .*"]) as client:
+        await client.post(CHAT, json={"system": "now: 1\nnow: 2\nYou are"})
+    assert counted == [(2, {"pattern": "now: .*"})]
+
+
+async def test_what_has_no_volatile_line_is_passed_byte_for_byte() -> None:
+    """The user's words are left alone, and a setting says which lines are volatile."""
+    theirs = json.dumps({"messages": [{"role": "user", "content": _billing(1)}]}, indent=2).encode()
+    unknown = json.dumps({"system": _billing(1)}).encode()
+    replicas = FakeReplicas(_ok(b"{}"), _ok(b"{}"))
+    async with _client(replicas) as client:
+        await client.post(CHAT, content=theirs)
+    async with _client(replicas, volatile_lines=["now: .*"]) as client:
+        await client.post("/v1/messages", content=unknown)
+    assert [request.body for request, _ in replicas.requests] == [theirs, unknown]
+
+
 async def test_connection_headers_stop_here() -> None:
     """Headers of one connection go no further, in either direction."""
     replicas = FakeReplicas(_ok(b"{}", headers=(*JSON, (b"transfer-encoding", b"chunked"))))

@@ -59,12 +59,14 @@ def test_known_body_fields(fields: dict[str, Any]) -> None:
         b"null",
         b"\xff\xfe",
         b'{"messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a": ' + b"[" * 10**5,
         _body(),
         _body(session_id=5, prompt_cache_key=None, metadata="x", vllm_xargs=[]),
         _body(session_id=""),
         _body(metadata={"user_id": 7}),
         _body(metadata={"user_id": "someone"}),
         _body(metadata={"user_id": '{"session_id": 3}'}),
+        _body(metadata={"user_id": '{"a": ' + "[" * 10**5}),
     ],
 )
 def test_no_id(body: bytes) -> None:
