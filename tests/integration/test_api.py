@@ -156,6 +156,38 @@ async def test_a_session_stays_where_its_kv_is(client: openai.AsyncOpenAI) -> No
     assert len(used) == 2
 
 
+async def test_a_billing_line_that_changes_breaks_no_prefix(client: openai.AsyncOpenAI) -> None:
+    """Claude Code's line with a new nonce each turn costs no cached token."""
+    cached: dict[str, list[int]] = {"chat": [], "responses": []}
+    for nonce in ("0a1b2", "3c4d5", "6e7f8"):
+        line = f"x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli; cch={nonce};"
+        habits = " a coding agent. " + "Read the file before you edit it. " * 30
+        chat = await client.chat.completions.create(
+            model="tiny",
+            messages=[
+                {"role": "developer", "content": f"{line}\nYou are{habits}"},
+                {"role": "user", "content": "Go on."},
+            ],
+            max_tokens=2,
+            extra_headers={"X-Session-ID": "billing-chat"},
+        )
+        assert chat.usage
+        assert chat.usage.prompt_tokens_details
+        cached["chat"].append(chat.usage.prompt_tokens_details.cached_tokens or 0)
+        response = await client.responses.create(
+            model="tiny",
+            instructions=f"{line}\nI am{habits}",
+            input="Go on.",
+            max_output_tokens=2,
+            extra_headers={"X-Session-ID": "billing-responses"},
+        )
+        assert response.usage
+        cached["responses"].append(response.usage.input_tokens_details.cached_tokens)
+    for first, *later in cached.values():
+        assert first < 64
+        assert min(later) >= 192
+
+
 async def test_sixteen_streams_at_once(client: openai.AsyncOpenAI) -> None:
     """Sixteen clients that stream at the same time each get the answer to their own prompt."""
     prompts = [f"Question number {number}: what is {number} times two?" for number in range(16)]
