@@ -57,13 +57,18 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-@pytest.fixture(scope="session")
-def port() -> int:
-    """A free port for HTTP; it stays the same, since Serve's proxy cannot move."""
+def free_port() -> int:
+    """Return a port on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         found: int = probe.getsockname()[1]
         return found
+
+
+@pytest.fixture(scope="session")
+def port() -> int:
+    """The port for HTTP; it stays the same, since Serve's proxy cannot move."""
+    return free_port()
 
 
 def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> dict[str, Any]:

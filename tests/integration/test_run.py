@@ -12,14 +12,14 @@ import psutil
 import pytest
 import yaml
 
-from tests.integration.conftest import ROOT, configure
+from tests.integration.conftest import ROOT, configure, free_port
 
 RUN = [sys.executable, "-u", "-m", "serve_app.run"]
 
 
 def test_it_serves_until_interrupted_and_leaves_nothing(tiny: Path, tmp_path: Path) -> None:
     """It shows each step and a conversation of two turns, serves, and ends every process."""
-    port = 8765
+    port = free_port()
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump(configure(tiny, 8000, {}, replicas=1)))
     command = [*RUN, "--config", str(file), "--port", str(port)]
