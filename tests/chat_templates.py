@@ -36,7 +36,9 @@ LLAMA3 = """\
 
 {% if messages[0].role == 'system' %}{{ messages[0].content | trim }}{% endif %}<|eot_id|>
 {%- for message in messages %}
-{%- if message.role != 'system' or not loop.first %}<|start_header_id|>
+{%- if message.role == 'system' %}
+{{- '' if loop.first else raise_exception('the system speaks first') }}
+{%- else %}<|start_header_id|>
 {{- 'ipython' if message.role == 'tool' else message.role }}<|end_header_id|>
 
 {% if tools and loop.index == 2 %}Functions:

@@ -188,6 +188,22 @@ def test_further_settings(model: Model) -> None:
     assert model.prompt(CHAT, talk.chat() | forwarded).ids.tolist() == [3, 4, 5]
 
 
+def test_system_messages_between_others(model: Model) -> None:
+    """They stay where they are, or come first where a template takes them only there."""
+    talk = Conversation("s", [("user", "hello"), ("system", "be brief"), ("user", "go on")])
+    model.prompt(MESSAGES, talk.messages())
+
+
+def test_a_truncated_prompt_overlaps_with_what_is_left_of_it(model: Model) -> None:
+    """Whichever side is cut off, no more is said to be unchanged than is."""
+    session = SessionId("truncated")
+    talk = Conversation("s", [("user", "hello " * 50)])
+    for side, tokens in (("right", 9), ("right", 8), ("left", 9)):
+        body = talk.chat() | {"truncate_prompt_tokens": tokens, "truncation_side": side}
+        rendered = model.prompt(CHAT, body, session)
+        assert rendered.overlap is None or rendered.overlap.tokens <= tokens
+
+
 def test_thinking_is_disabled_as_the_template_can(model: Model) -> None:
     """Where a template refuses to go without thinking, vLLM's engine asks it for little."""
     talk = Conversation("s", [("user", "hello")])

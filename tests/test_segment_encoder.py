@@ -20,7 +20,7 @@ from tokenizers import (
 from serve_app.segment_encoder import SegmentEncoder, cuts
 
 START, END = "<|im_start|>", "<|im_end|>"
-LONGER = START + "user"
+LONGER = START + "user<tool>"
 CORPUS = [f"def f{n}(x): return x + {n}  # é ñ 漢字 the user said: hello, world" for n in range(50)]
 ADDED = [
     AddedToken(START, special=True, normalized=False),
