@@ -76,10 +76,11 @@ class PromptRenderer:
         Raises:
             Exception: whatever vLLM raises if it cannot serve this model.
         """
-        self._renderer = text_renderer.from_args(args)
-        self._anthropic = AnthropicMessages(self._renderer, args)
-        self._last = LastPrompts(MAX_SESSIONS, MAX_LINEAGES)
         self._pool = ThreadPoolExecutor(WORKERS, "render")
+        self._renderer = text_renderer.from_args(args)
+        # It runs an event loop, and there may be one in this thread.
+        self._anthropic = self._pool.submit(AnthropicMessages, self._renderer, args).result()
+        self._last = LastPrompts(MAX_SESSIONS, MAX_LINEAGES)
         self._forms: dict[str, _Form] = {
             "/v1/chat/completions": (ChatCompletionRequest, self._chat),
             "/v1/completions": (CompletionRequest, self._completion),
@@ -105,7 +106,7 @@ class PromptRenderer:
             return NotRenderable("another path")
         model, render = self._forms[path]
         try:
-            with text_renderer.turn() as turn:
+            with text_renderer.noting_segments() as turn:
                 rendered = asyncio.run(render(model.model_validate(json.loads(body))))
             ids = np.asarray(_ids(rendered), np.uint32)
         except _NoPrompt as reason:

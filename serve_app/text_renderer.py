@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -19,8 +19,13 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import resolve_default_chat_template_kwargs
 from vllm.inputs import EngineInput, TextPrompt, TokensPrompt
 from vllm.renderers import BaseRenderer, TokenizeParams, renderer_from_config
-from vllm.renderers.chat_utils import has_non_text_content, load_chat_template
+from vllm.renderers.chat_utils import (
+    ConversationMessage,
+    has_non_text_content,
+    load_chat_template,
+)
 from vllm.renderers.online_renderer import OnlineRenderer
+from vllm.tokenizers.hf import get_cached_tokenizer
 
 from serve_app.engine_args import import_parser_plugins
 from serve_app.segment_encoder import Ids, SegmentEncoder, cuts
@@ -33,7 +38,9 @@ class NotText(Exception):
 class TextRenderer(OnlineRenderer):
     """vLLM's renderer that refuses what is not text before anything is fetched or decoded."""
 
-    async def preprocess_chat(self, request: Any, messages: list[Any], *args: Any, **kwargs: Any):  # type: ignore[no-untyped-def]  # noqa: ANN201  # vLLM's, passed through
+    async def preprocess_chat(
+        self, request: Any, messages: list[Any], *args: Any, **kwargs: Any
+    ) -> tuple[list[ConversationMessage], list[EngineInput]]:
         """Do as vLLM does.
 
         Raises:
@@ -97,7 +104,7 @@ _turn: ContextVar[Turn] = ContextVar("turn")
 
 
 @contextmanager
-def turn() -> Iterator[Turn]:
+def noting_segments() -> Iterator[Turn]:
     """Note the segments of what is rendered in this context."""
     token = _turn.set(Turn())
     try:
@@ -113,7 +120,7 @@ def encode_in_segments(renderer: BaseRenderer[Any], max_bytes: int) -> bool:
     the renderer stays as it is.
     """
     tokenizer = renderer.tokenizer
-    if not isinstance(tokenizer, TokenizersBackend) or tokenizer.split_special_tokens:
+    if not _encodes_as_its_backend(tokenizer):
         return False
     # A copy, since vLLM sets the original's truncation with each call.
     backend: Tokenizer = deepcopy(tokenizer.backend_tokenizer)
@@ -141,3 +148,19 @@ def encode_in_segments(renderer: BaseRenderer[Any], max_bytes: int) -> bool:
 
     renderer._tokenize_prompt_async = tokenize
     return True
+
+
+def _encodes_as_its_backend(tokenizer: object) -> TypeGuard[TokenizersBackend]:
+    """Tell whether a tokenizer is one of the tokenizers library, with nothing done before it.
+
+    A few models' classes, such as Code Llama's, take texts apart themselves. vLLM's own classes
+    on top only borrow and cache.
+    """
+    if not isinstance(tokenizer, TokenizersBackend) or tokenizer.split_special_tokens:
+        return False
+    kinds = [kind for kind in type(tokenizer).__mro__ if issubclass(kind, TokenizersBackend)]
+    return not any(
+        {"__call__", "_encode_plus"} & vars(kind).keys()
+        for kind in kinds
+        if kind is not TokenizersBackend and kind.__module__ != get_cached_tokenizer.__module__
+    )

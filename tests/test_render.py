@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from shutil import copy
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from serve_app.http_message import HttpRequest, ResponseStart
 from serve_app.last_prompts import PromptNumber
 from serve_app.render import NotRenderable, Prompt, PromptRenderer
 from serve_app.segment_encoder import Ids, SegmentEncoder
+from serve_app.text_renderer import encode_in_segments
 from tests import chat_templates
 from tests.conversations import Body, Conversation, sessions, texts
 
@@ -114,21 +116,38 @@ def _llama3(smollm2: Path, directory: Path) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module", params=["smollm2", "chatml", "llama3"])
+def _beside(smollm2: Path, directory: Path) -> Path:
+    """Make a tokenizer that cannot be cut, as a token of it takes the space beside it."""
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    tokenizer.add_tokens([AddedToken("<|eot_id|>", special=True, normalized=False, rstrip=True)])
+    tokenizer.save_pretrained(directory)
+    copy(smollm2 / "config.json", directory)
+    return directory
+
+
+async def _renderer(settings: dict[str, Any]) -> PromptRenderer:
+    """Build one as Serve does, which has an event loop running."""
+    return PromptRenderer(engine_args.parse(settings))
+
+
+@pytest.fixture(scope="module", params=["smollm2", "chatml", "llama3", "beside"])
 def model(
     request: pytest.FixtureRequest, smollm2: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Model]:
-    """Three pairs of a tokenizer and a chat template."""
+    """Four pairs of a tokenizer and a chat template."""
     directory = tmp_path_factory.mktemp(request.param)
     engine: dict[str, Any] = {"model": str(smollm2), "served_model_name": "m"}
     engine |= {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
     if request.param == "llama3":
         engine["model"] = str(_llama3(smollm2, directory))
-    if request.param != "smollm2":
+    if request.param == "beside":
+        engine["model"] = str(_beside(smollm2, directory))
+    if request.param in ("chatml", "llama3"):
         template = directory / "template.jinja"
         template.write_text(getattr(chat_templates, request.param.upper()))
         engine["chat_template"] = str(template)
-    ours = PromptRenderer(engine_args.parse(engine))
+    ours = asyncio.run(_renderer(engine))
+    assert ours.in_segments == (request.param != "beside")
     yield Model(ours, RenderServer(engine_args.parse(engine)))
     ours.close()
 
@@ -218,8 +237,7 @@ def test_thinking_is_disabled_as_the_template_can(model: Model) -> None:
 def test_a_long_session_is_encoded_in_segments(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Chats do go through the encoder that remembers, and their last turn is what is new."""
-    assert model.ours.in_segments
+    """Chats do go through the encoder that remembers, where they can; the last turn is new."""
     encoded: list[str] = []
     encode = SegmentEncoder.encode
 
@@ -233,10 +251,26 @@ def test_a_long_session_is_encoded_in_segments(
     first = model.prompt(CHAT, talk.chat(), session)
     talk.said += [("assistant", "yes"), ("user", "go on")]
     second = model.prompt(CHAT, talk.chat(), session)
-    assert len(encoded) == 2
+    assert len(encoded) == (2 if model.ours.in_segments else 0)
     assert second.overlap is not None
     assert second.overlap.earlier == first.number
     assert second.overlap.tokens >= len(first.ids) - 1
+
+
+@pytest.mark.parametrize(
+    ("own", "splits", "cuts"),
+    [({}, False, True), ({}, True, False), ({"_encode_plus": None}, False, False)],
+)
+def test_tokenizers_that_do_more_than_their_backend(
+    smollm2: Path, own: dict[str, Any], splits: bool, cuts: bool
+) -> None:
+    """Where a class takes texts apart itself, or splits special tokens, it is left alone."""
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    tokenizer.__class__ = type("Own", (type(tokenizer),), own)
+    tokenizer.split_special_tokens = splits
+    renderer: Any = SimpleNamespace(tokenizer=tokenizer, _tokenize_prompt_async=None)
+    assert encode_in_segments(renderer, 0) == cuts
+    assert (renderer._tokenize_prompt_async is not None) == cuts
 
 
 def test_threads_do_not_disturb_each_other(model: Model) -> None:
