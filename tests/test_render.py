@@ -196,7 +196,10 @@ def test_further_settings(model: Model) -> None:
     )
     model.prompt(CHAT, talk.chat() | {"add_special_tokens": True})
     model.prompt(CHAT, talk.chat() | {"truncate_prompt_tokens": 5})
-    model.prompt(CHAT, talk.chat() | {"tool_choice": "none"})
+    talk.tools.append("read")
+    for choice in ("none", "auto", "required"):
+        model.prompt(CHAT, talk.chat() | {"tool_choice": choice})
+        model.prompt(RESPONSES, talk.responses() | {"tool_choice": choice})
     model.prompt(CHAT, talk.chat() | {"reasoning_effort": "high"})
     model.prompt(RESPONSES, {"input": "hello"})
     model.prompt(RESPONSES, talk.responses() | {"truncation": "auto"})
