@@ -2,7 +2,8 @@
 
 A long prompt is hashed, matched and decided on among replicas that all hold part of it, in an
 index full of other blocks. Times are medians. Hashing a stored event's tokens counts as part of
-applying it.
+applying it. What it costs to get a prompt's tokens is measured with a real tokenizer
+(tokenizing.py), where the model's directory is there.
 """
 
 import json
@@ -34,6 +35,7 @@ EVENT_BLOCKS = 512
 APPLIED_BLOCKS = 200_000
 SESSIONS_PER_REPLICA = 20
 VOCABULARY = 150_000
+MODEL = Path("models/smollm2-135m-instruct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +177,23 @@ def _time_ms(call: Callable[[], object]) -> float:
 def main(
     out: Annotated[Path | None, typer.Option("--json", help="where to write the figures")] = None,
     seed: Annotated[int, typer.Option(help="of tokens and ties")] = 0,
+    model: Annotated[Path, typer.Option(help="whose tokenizer and chat template to use")] = MODEL,
 ) -> None:
-    """Print what hashing, matching, deciding and applying events cost."""
+    """Print what tokenising, hashing, matching, deciding and applying events cost."""
     sizes = Sizes()
     result = asdict(measure(sizes, seed)) | asdict(sizes)
+    if model.is_dir():
+        from benchmarks import tokenizing
+
+        result |= asdict(tokenizing.measure(model, sizes.prompt_tokens))
+    else:
+        print(f"tokenising is left out: there is no model directory {model}")
     table = Table("figure", "value")
     for name, value in result.items():
         table.add_row(name, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
     Console().print(table)
     if out:
-        command = f"python -m benchmarks.micro --seed {seed}"
+        command = f"python -m benchmarks.micro --seed {seed} --model {model}"
         out.write_text(json.dumps({"command": command, "results": [result]}, indent=2) + "\n")
 
 

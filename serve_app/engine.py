@@ -43,7 +43,7 @@ class Engine:
         from serve_app import engine_args
 
         args = engine_args.parse(config.engine_settings())
-        _import_parser_plugins(args)
+        engine_args.import_parser_plugins(args)
         _offload_kv(args, config.kv_offload_gib)
         self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(args))
         tasks = await self._engine.get_supported_tasks()
@@ -85,16 +85,6 @@ class Engine:
             await asyncio.sleep(DEATH_CHECK_S)
         logger.error("the engine died: this replica ends, Serve starts another")
         os._exit(1)
-
-
-def _import_parser_plugins(args: argparse.Namespace) -> None:
-    from vllm.reasoning import ReasoningParserManager
-    from vllm.tool_parsers import ToolParserManager
-
-    if args.tool_parser_plugin:
-        ToolParserManager.import_tool_parser(args.tool_parser_plugin)
-    if args.reasoning_parser_plugin:
-        ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
 
 
 def _offload_kv(args: argparse.Namespace, gib: float) -> None:

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
 from vllm.entrypoints.launchers.launcher import validate_api_server_args
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from serve_app.suggestion import did_you_mean
@@ -73,6 +75,14 @@ def parse(settings: Mapping[str, Any]) -> argparse.Namespace:
     except (ValueError, TypeError) as error:
         raise EngineArgsError(f"engine settings refused by vLLM: {error}") from error
     return args
+
+
+def import_parser_plugins(args: argparse.Namespace) -> None:
+    """Import the files that bring parsers of their own, as the arguments name them."""
+    if args.tool_parser_plugin:
+        ToolParserManager.import_tool_parser(args.tool_parser_plugin)
+    if args.reasoning_parser_plugin:
+        ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
 
 
 def _words(action: argparse.Action, option: str, value: Any) -> list[str]:

@@ -17,7 +17,6 @@ from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
 from tests import tiny_model
 
 ROOT = Path(__file__).parents[2]
-SMOLLM2 = ROOT / "models" / packaged_model.NAME
 TINY = ROOT / "models" / "tiny"
 APP = "warmturn"
 BLOCK_TOKENS = 32
@@ -32,14 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.integration)
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> Path:
-    """The packaged model, made once per checkout."""
-    if not packaged_model.is_prepared(SMOLLM2):
-        packaged_model.prepare(SMOLLM2)
-    return SMOLLM2
 
 
 @pytest.fixture(scope="session")
