@@ -47,7 +47,9 @@ def _agent_prompt(number: int) -> list[ChatCompletionMessageParam]:
     return [{"role": "system", "content": system}, {"role": "user", "content": question}]
 
 
-def test_the_second_turn_starts_three_times_sooner(client: openai.OpenAI, smollm2: Path) -> None:
+def test_the_second_turn_starts_three_times_sooner(
+    client: openai.OpenAI, smollm2: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its first token comes at least 3x sooner than that of a cold prompt of the same length."""
     cold: list[Turn] = []
     warm: list[Turn] = []
@@ -68,11 +70,14 @@ def test_the_second_turn_starts_three_times_sooner(client: openai.OpenAI, smollm
     assert min(turn.cached_tokens for turn in warm) > 900
     assert max(turn.cached_tokens for turn in cold) < 100
     ratio = statistics.median(t.ttft_s for t in cold) / statistics.median(t.ttft_s for t in warm)
-    print(f"TTFT cold / second turn: {ratio:.1f}")
+    with capsys.disabled():
+        print(f"\nTTFT cold / second turn: {ratio:.1f}")
     assert ratio >= 3
 
 
-def test_speculation_has_tokens_accepted(client: openai.OpenAI, smollm2_service: Service) -> None:
+def test_speculation_has_tokens_accepted(
+    client: openai.OpenAI, smollm2_service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where an answer repeats its prompt, n-gram speculation guesses tokens right."""
     before = smollm2_service.engine_metric(ACCEPTED, "")
     text = "def add(left, right):\n    return left + right\n" * 4
@@ -84,5 +89,6 @@ def test_speculation_has_tokens_accepted(client: openai.OpenAI, smollm2_service:
         temperature=0,
     )
     accepted = smollm2_service.engine_metric(ACCEPTED, "") - before
-    print(f"accepted tokens: {accepted:.0f} of an answer of 60")
+    with capsys.disabled():
+        print(f"\naccepted tokens: {accepted:.0f} of an answer of 60")
     assert accepted >= 10
