@@ -52,7 +52,7 @@ def test_it_serves_until_interrupted_and_leaves_nothing(tiny: Path, tmp_path: Pa
     [
         (["--model", "/nowhere/model"], "no model directory /nowhere/model"),
         (["--model", "models/typo"], "no model directory models/typo"),
-        (["--port", "80999"], "80999 is not in the range"),
+        (["--port", "80999"], "Invalid value for '--port'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
