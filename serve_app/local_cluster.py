@@ -15,6 +15,8 @@ import ray
 
 OBJECT_STORE_BYTES = 512 * 2**20
 POLL_S = 1.0
+DEPLOY_TRIES = 3
+DEPLOY_TIMEOUT_S = 120.0
 REMINDER_S = 30.0
 """How often progress is told again while nothing changes."""
 
@@ -29,6 +31,9 @@ ENVIRONMENT = {
     "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
 }
 """What Ray's processes are told unless the environment says otherwise."""
+
+EXCEPTION = re.compile(r"[\w.]*(?:Error|Exception): (?!Traceback)")
+"""How the last line of a traceback begins, unless it quotes another one."""
 
 ROOT_CAUSE = re.compile(r"ERROR .*\b(\w*(?:Error|Exception): .+)")
 """A line of vLLM's log that ends with an exception and what it says."""
@@ -69,12 +74,19 @@ def local_cluster() -> Iterator[LocalCluster]:
 def deploy(cluster: LocalCluster, content: dict[str, Any]) -> None:
     """Put a serve.yaml's content to the Serve REST API.
 
+    The first call also starts Serve, which on a busy machine can take more than one try.
+
     Raises:
         DeployError: Serve refuses it.
     """
-    response = httpx.put(_applications_url(cluster), json=content, timeout=60)
-    if response.is_error:
-        raise DeployError(response.text)
+    for _ in range(DEPLOY_TRIES):
+        response = httpx.put(_applications_url(cluster), json=content, timeout=DEPLOY_TIMEOUT_S)
+        if response.is_success:
+            return
+        if response.is_client_error:
+            break
+        time.sleep(POLL_S)
+    raise DeployError(_exception(response.text))
 
 
 def states(cluster: LocalCluster, app: str) -> Iterator[str]:
@@ -89,7 +101,8 @@ def states(cluster: LocalCluster, app: str) -> Iterator[str]:
         details = response.raise_for_status().json()["applications"].get(app, {})
         status = details.get("status", "NOT_STARTED")
         if status == "DEPLOY_FAILED":
-            reason = _root_cause(cluster.log_directory) or _last_line(details)
+            messages = [one["message"] for one in details["deployments"].values()]
+            reason = _root_cause(cluster.log_directory) or _exception(details["message"], *messages)
             raise DeployError(f"{reason}\nlogs: {cluster.log_directory}")
         progress = ", ".join(map(_progress, details.get("deployments", {}).values()))
         now_s = time.monotonic()
@@ -118,9 +131,8 @@ def _root_cause(log_directory: Path) -> str | None:
     return None
 
 
-def _last_line(details: dict[str, Any]) -> str:
-    """Return the last line that Serve has to say: where a traceback names its exception."""
-    messages = [details.get("message", "")]
-    messages += [one.get("message", "") for one in details.get("deployments", {}).values()]
-    lines = [line.strip() for message in messages for line in message.splitlines()]
-    return next(filter(None, reversed(lines)), "no reason given")
+def _exception(*texts: str) -> str:
+    """Return the last exception that tracebacks name, else the last line that says something."""
+    lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if EXCEPTION.match(line)]
+    return (named or lines or ["no reason given"])[-1]
