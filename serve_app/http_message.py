@@ -7,6 +7,11 @@ from typing import Self
 Headers = tuple[tuple[bytes, bytes], ...]
 """Raw header pairs as ASGI gives them: names in lower case, order and repeats kept."""
 
+HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade")
+)
+"""Headers that speak of one connection only (RFC 9110, section 7.6.1)."""
+
 REPLICA_HEADER = b"x-warmturn-replica"
 """Response header that names the replica which answered."""
 

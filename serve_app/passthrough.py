@@ -12,9 +12,10 @@ from policies.types import SessionId
 from serve_app.api_error import ApiError, in_form_of
 from serve_app.canonical import VolatileLines
 from serve_app.config import GatewayConfig
-from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
+from serve_app.http_message import HOP_BY_HOP, Headers, HttpRequest, Response
 from serve_app.metrics import volatile_lines_removed
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
+from serve_app.reply import Reply
 from serve_app.session_id import find_session_id, with_session_id
 
 logger = logging.getLogger("ray.serve")
@@ -26,11 +27,6 @@ BODY_IDLE_S = 60.0
 """How long a client may pause in the middle of its request."""
 
 FIRST_ERROR_STATUS = 400
-
-HOP_BY_HOP = frozenset(
-    (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade")
-)
-"""Headers that speak of one connection only (RFC 9110, section 7.6.1)."""
 
 
 class ReplicasLike(Protocol):
@@ -61,7 +57,7 @@ class Passthrough:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that hangs up cancels this."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        reply = _Reply(path, send)
+        reply = Reply(path, send)
         try:
             async with asyncio.timeout(self._config.request_timeout_s):
                 headers: Headers = tuple(
@@ -106,7 +102,7 @@ class Passthrough:
             self._volatile_lines_removed.inc(lines, {"pattern": pattern})
         return request.with_body(canonical.body)
 
-    async def _answer(self, request: HttpRequest, reply: "_Reply") -> None:
+    async def _answer(self, request: HttpRequest, reply: Reply) -> None:
         session_id = find_session_id(request.headers, request.body, self._config.session_headers)
         if session_id is not None:
             request = replace(request, headers=with_session_id(request.headers, session_id))
@@ -126,7 +122,7 @@ class Passthrough:
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _stream(
-        self, request: HttpRequest, session_id: SessionId | None, reply: "_Reply"
+        self, request: HttpRequest, session_id: SessionId | None, reply: Reply
     ) -> None:
         """Stream one replica's answer; nothing is sent before its first body byte is here."""
         async with self._replicas.send(request, session_id) as answer:
@@ -154,39 +150,3 @@ class Passthrough:
                 return ApiError(504, f"no whole answer in {self._config.request_timeout_s:g} s")
         logger.error("unexpected error in the gateway", exc_info=error)
         return ApiError(500, "internal error in the gateway")
-
-
-class _Reply:
-    """The answer on its way to the client; knows whether it has begun."""
-
-    def __init__(self, path: str, send: Send) -> None:
-        self.started = False
-        self._path = path
-        self._send = send
-        self._is_event_stream = False
-
-    async def start(self, start: ResponseStart) -> None:
-        self.started = True
-        kind = dict(start.headers).get(b"content-type", b"")
-        self._is_event_stream = kind.startswith(b"text/event-stream")
-        headers = [pair for pair in start.headers if pair[0] not in HOP_BY_HOP]
-        await self._send(
-            {"type": "http.response.start", "status": start.status, "headers": headers}
-        )
-
-    async def body(self, piece: bytes) -> None:
-        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-
-    async def end(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def fail(self, error: ApiError) -> None:
-        """Tell the client; a begun answer that is no event stream can only break off."""
-        if not self.started:
-            await self.start(ResponseStart(error.status, error.headers()))
-            await self.body(error.body(self._path))
-        elif self._is_event_stream:
-            await self.body(error.event(self._path))
-        else:
-            raise error
-        await self.end()
