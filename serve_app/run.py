@@ -63,11 +63,7 @@ def _settings(path: Path, model: str, port: int) -> dict[str, Any]:
     """Return the file's content with the model's place made absolute and the options applied."""
     _step("settings", f"checking {path}")
     content = serve_file.load(path)
-    checked = subprocess.run(
-        [sys.executable, "-m", "serve_app.check", path], capture_output=True, text=True
-    )
-    if checked.returncode:
-        raise CannotRun(checked.stderr.strip().splitlines()[-1])
+    _run_module("serve_app.check", path)
     args = serve_file.app(content)["args"]
     args["model"] = model or args["model"]
     if packaged_model.is_packaged(args["model"]) or Path(args["model"]).is_dir():
@@ -84,18 +80,19 @@ def _settings(path: Path, model: str, port: int) -> dict[str, Any]:
     return content
 
 
+def _run_module(name: str, path: Path) -> None:
+    """Run one of our modules in its own process, which keeps torch and vLLM out of this one."""
+    done = subprocess.run([sys.executable, "-m", name, path], capture_output=True, text=True)
+    if done.returncode:
+        raise CannotRun(done.stderr.strip().splitlines()[-1])
+
+
 def _prepare_model(model: Path) -> None:
     if packaged_model.is_prepared(model):
         _step("model", f"{model} is there")
     elif packaged_model.is_packaged(str(model)):
         _step("model", f"making {model} from its package, once (20 s)")
-        made = subprocess.run(
-            [sys.executable, "-m", "serve_app.packaged_model", model],
-            capture_output=True,
-            text=True,
-        )
-        if made.returncode:
-            raise CannotRun(made.stderr.strip().splitlines()[-1])
+        _run_module("serve_app.packaged_model", model)
     elif model.is_absolute() or (model.parent.name and model.parent.is_dir()):
         raise CannotRun(f"no model directory {model}")
     else:

@@ -8,7 +8,7 @@ from threading import Thread
 import msgspec
 import pytest
 
-from serve_app import local_cluster
+from serve_app import local_cluster, serve_file
 from serve_app.local_cluster import DeployError, LocalCluster, deploy, states
 
 TRACEBACK = """Failed to update the deployments ['engine'].
@@ -69,6 +69,16 @@ def _status(status: str, running: int, message: str = "") -> tuple[int, object]:
     }
     app = {"status": status, "message": "Failed to update.", "deployments": {"engine": engine}}
     return 200, {"applications": {"warmturn": app}}
+
+
+@pytest.mark.parametrize("name", ["serve.yaml", "serve.gpu.yaml"])
+def test_proxies_take_the_same_way_as_replicas(name: str) -> None:
+    """Serve's proxies on this machine get the flags that the application's processes get."""
+    application = serve_file.app(serve_file.load(Path(__file__).parents[1] / name))
+    flags = application["runtime_env"]["env_vars"].items()
+    wanted = {key: value for key, value in flags if key.startswith("RAY_SERVE_")}
+    assert len(wanted) == 4
+    assert wanted.items() <= local_cluster.ENVIRONMENT.items()
 
 
 def test_progress_until_it_runs(api: FakeServeApi, tmp_path: Path) -> None:
