@@ -9,6 +9,21 @@ from policies.sessions import NO_RESIDENTS, Residents, Sessions
 from policies.types import ReplicaId, ReplicaState, Request, Tier
 
 
+def requests(state: ReplicaState, load: Load) -> int:
+    """Return how many requests a replica has, by its own report or by ours, whichever is more."""
+    return max(state.running + state.waiting, load.prefilling + load.decoding)
+
+
+def is_open(state: ReplicaState, load: Load) -> bool:
+    """Tell whether a replica takes requests."""
+    return not state.draining and requests(state, load) < state.max_requests
+
+
+def pinned_blocks(state: ReplicaState, load: Load) -> int:
+    """Return the GPU blocks that requests use, by its own report or by ours, whichever is more."""
+    return min(state.total_blocks, max(load.blocks, state.total_blocks - state.free_blocks))
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A replica's state, its load, and how much of the request's prompt it can reuse."""
@@ -49,14 +64,12 @@ class Candidate:
     @property
     def requests(self) -> int:
         """Requests it has, by its own report or by ours, whichever is more."""
-        reported = self.state.running + self.state.waiting
-        return max(reported, self.load.prefilling + self.load.decoding)
+        return requests(self.state, self.load)
 
     @property
     def pinned_blocks(self) -> int:
         """GPU blocks that requests use now, by its own report or by ours, whichever is more."""
-        total = self.state.total_blocks
-        return min(total, max(self.load.blocks, total - self.state.free_blocks))
+        return pinned_blocks(self.state, self.load)
 
     @property
     def added_blocks(self) -> int:
@@ -80,7 +93,7 @@ class Candidate:
     @property
     def is_open(self) -> bool:
         """Whether it takes requests."""
-        return not self.state.draining and self.requests < self.state.max_requests
+        return is_open(self.state, self.load)
 
     @property
     def has_room(self) -> bool:

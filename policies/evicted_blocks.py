@@ -13,8 +13,8 @@ class EvictedBlocks:
     """
 
     def __init__(self, keep_s: float, max_blocks: int) -> None:
-        self._keep_s = keep_s
-        self._max_blocks = max_blocks
+        self.keep_s = keep_s
+        self.max_blocks = max_blocks
         self._at_s: dict[BlockHash, float] = {}
 
     def __len__(self) -> int:
@@ -28,8 +28,8 @@ class EvictedBlocks:
     def add(self, block: BlockHash, now_s: float) -> None:
         """Remember a block; forget the oldest ones where there are too many."""
         self._at_s[block] = now_s
-        if len(self._at_s) > self._max_blocks:
-            for oldest in list(islice(self._at_s, 1 + self._max_blocks // 8)):
+        if len(self._at_s) > self.max_blocks:
+            for oldest in list(islice(self._at_s, 1 + self.max_blocks // 8)):
                 del self._at_s[oldest]
 
     def discard(self, block: BlockHash) -> None:
@@ -38,6 +38,6 @@ class EvictedBlocks:
 
     def expire(self, now_s: float) -> None:
         """Forget what was evicted more than `keep_s` ago."""
-        old = takewhile(lambda item: now_s - item[1] > self._keep_s, self._at_s.items())
+        old = takewhile(lambda item: now_s - item[1] > self.keep_s, self._at_s.items())
         for block, _ in list(old):
             del self._at_s[block]

@@ -11,7 +11,7 @@ class Expectations:
     """Expected blocks by slot; each lasts `keep_s` from the last time it was expected."""
 
     def __init__(self, keep_s: float) -> None:
-        self._keep_s = keep_s
+        self.keep_s = keep_s
         self._until_s: dict[int, dict[BlockHash, float]] = {}
         self._masks: dict[BlockHash, int] = {}
 
@@ -25,7 +25,7 @@ class Expectations:
         until_s = self._until_s.setdefault(slot, {})
         for block in blocks:
             until_s.pop(block, None)  # so that the first are the next to expire
-            until_s[block] = now_s + self._keep_s
+            until_s[block] = now_s + self.keep_s
             self._masks[block] = self._masks.get(block, 0) | bit(slot, Tier.GPU)
 
     def discard(self, slot: int, blocks: Iterable[BlockHash]) -> None:

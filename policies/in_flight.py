@@ -64,7 +64,7 @@ class InFlight:
     """
 
     def __init__(self, expiry_s: float) -> None:
-        self._expiry_s = expiry_s
+        self.expiry_s = expiry_s
         self._entries: dict[RequestId, _Entry] = {}
         self._loads: dict[ReplicaId, Load] = {}
         self._sessions: Counter[tuple[SessionId | None, ReplicaId]] = Counter()
@@ -117,7 +117,7 @@ class InFlight:
     def expire(self, now_s: float) -> tuple[Booking, ...]:
         """Release the bookings whose end was never reported, and return them."""
         entries = self._entries.values()  # the oldest first
-        old = takewhile(lambda entry: now_s - entry.booked_at_s > self._expiry_s, entries)
+        old = takewhile(lambda entry: now_s - entry.booked_at_s > self.expiry_s, entries)
         return self._end_all(entry.booking for entry in old)
 
     def _end_all(self, bookings: Iterable[Booking]) -> tuple[Booking, ...]:

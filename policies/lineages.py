@@ -25,7 +25,7 @@ class Lineages:
     """
 
     def __init__(self, max_lineages: int) -> None:
-        self._max_lineages = max_lineages
+        self.max_lineages = max_lineages
         self._tails: dict[SessionId, tuple[_Tail, ...]] = {}
         self._owners: dict[BlockHash, SessionId] = {}
 
@@ -49,7 +49,7 @@ class Lineages:
             return
         tails = self._tails.get(session, ())
         others = [tail for tail in tails if not tail.is_in(hashes)]
-        kept = tuple(others[max(0, len(others) + 1 - self._max_lineages) :])
+        kept = tuple(others[max(0, len(others) + 1 - self.max_lineages) :])
         self._disown(session, [tail for tail in tails if tail not in kept])
         self._tails[session] = (*kept, _Tail(len(hashes), hashes[-1]))
         self._owners[hashes[-1]] = session

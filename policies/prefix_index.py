@@ -67,6 +67,11 @@ class PrefixIndex:
         self._holders = BlockHolders(self._evicted)
         self._expected = Expectations(expect_s)
 
+    def tune(self, expect_s: float, remember_s: float, max_remembered: int) -> None:
+        """Change for how long, and how many."""
+        self._expected.keep_s = expect_s
+        self._evicted.keep_s, self._evicted.max_blocks = remember_s, max_remembered
+
     def __len__(self) -> int:
         """How many blocks any replica holds."""
         return len(self._holders)
@@ -75,6 +80,11 @@ class PrefixIndex:
         """Tell whether the index knows all that a replica holds."""
         known = self._replicas.get(replica)
         return known is not None and known.next_sequence is not None
+
+    def held_blocks(self, replica: ReplicaId) -> int:
+        """Return how many blocks a replica holds, in any tier."""
+        known = self._replicas.get(replica)
+        return len(known.blocks) if known else 0
 
     def apply(self, batch: EventBatch, now_s: float) -> bool:
         """Apply a batch; return whether the replica is in sync. If not, ask it for a snapshot.

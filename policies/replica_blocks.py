@@ -18,6 +18,10 @@ class ReplicaBlocks:
         self._copies: dict[tuple[BlockHash, Tier], int] = {}
         """Copies beyond the first: requests that compute the same block each keep their own."""
 
+    def __len__(self) -> int:
+        """How many names stand for a block."""
+        return len(self._names)
+
     def store(self, stored: Stored) -> Sequence[BlockHash] | None:
         """Add blocks and return them; None, and nothing added, where their parent has no name."""
         parent = stored.root if stored.parent is None else self._names.get(stored.parent)

@@ -21,13 +21,15 @@ from policies.types import (
     SessionId,
     Tier,
 )
+from policies.waiting import Waiting
 
 
 class Router:
-    """Index, load in flight and sessions together.
+    """Index, load in flight, sessions and waiting requests together.
 
-    A request's way: `decide` until it is not parked, `first_byte`, `end`. KV events go to `index`
-    directly; `expire` is to be called about once a second.
+    A request's way: `decide`, for one that is parked `place_waiting` until it returns its decision,
+    `first_byte`, `end`. KV events go to `index` directly; `expire` is to be called about once a
+    second.
     """
 
     def __init__(self, tunables: Tunables) -> None:
@@ -43,11 +45,22 @@ class Router:
             max_sessions=tunables.max_sessions,
             max_lineages=tunables.max_lineages,
         )
+        self.waiting = Waiting()
+
+    def tune(self, tunables: Tunables) -> None:
+        """Decide by other numbers from now on; what is known stays."""
+        self.tunables = tunables
+        self.index.tune(tunables.expect_s, tunables.remember_s, tunables.max_remembered_blocks)
+        self.in_flight.expiry_s = tunables.booking_expiry_s
+        sessions = self.sessions
+        sessions.think_s, sessions.half_life_thinks = tunables.think_s, tunables.half_life_thinks
+        sessions.expiry_s, sessions.max_sessions = tunables.session_expiry_s, tunables.max_sessions
+        sessions.lineages.max_lineages = tunables.max_lineages
 
     def decide(
         self, request: Request, replicas: Sequence[ReplicaState], now_s: float, rng: Random
     ) -> Decision | Park:
-        """Decide where a request goes and book it there; ask again later for one that is parked.
+        """Decide where a request goes and book it there, or let it wait.
 
         A request without a session belongs to the one that it extends, or begins one of its own.
         """
@@ -67,18 +80,30 @@ class Router:
             rng,
         )
         self.in_flight.book(outcome.booking, now_s)
-        if isinstance(outcome, Decision):
+        if isinstance(outcome, Park):
+            self.waiting.add(request, outcome)
+        else:
+            self.waiting.discard(request.request)
             held = outcome.cached_tokens[Tier.GPU] // request.block_size
             self.index.expect(outcome.replica, request.hashes[held:], now_s)
             self.sessions.start_turn(session, outcome.home, request.hashes, request.blocks, now_s)
         return outcome
+
+    def place_waiting(
+        self, replicas: Sequence[ReplicaState], now_s: float, rng: Random
+    ) -> list[Decision]:
+        """Return decisions on those that wait and now find room, or waited long enough."""
+        due = self.waiting.due(replicas, self.in_flight, now_s)
+        outcomes = [self.decide(request, replicas, now_s, rng) for request in due]
+        return [outcome for outcome in outcomes if isinstance(outcome, Decision)]
 
     def first_byte(self, request: RequestId) -> None:
         """Note that a request's prefill is done."""
         self.in_flight.first_byte(request)
 
     def end(self, request: RequestId, now_s: float) -> None:
-        """Note that a request ended, however it did."""
+        """Note that a request ended, however it did, or waits no longer."""
+        self.waiting.discard(request)
         if booking := self.in_flight.end(request):
             self._end_turns((booking,), now_s)
 

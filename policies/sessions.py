@@ -1,7 +1,7 @@
 """Which replica each session lives on, and how much it still counts there between its turns."""
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -64,10 +64,10 @@ class Sessions:
         max_sessions: int,
         max_lineages: int,
     ) -> None:
-        self._think_s = think_s
-        self._half_life_thinks = half_life_thinks
-        self._expiry_s = expiry_s
-        self._max_sessions = max_sessions
+        self.think_s = think_s
+        self.half_life_thinks = half_life_thinks
+        self.expiry_s = expiry_s
+        self.max_sessions = max_sessions
         self._sessions: dict[SessionId, Session] = {}
         self._residents: dict[SessionId, Session] = {}
         self.lineages = Lineages(max_lineages)
@@ -75,6 +75,10 @@ class Sessions:
     def __len__(self) -> int:
         """How many sessions are known."""
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[tuple[SessionId, Session]]:
+        """All that are known, the one seen last at the end."""
+        return iter(self._sessions.items())
 
     def get(self, session: SessionId) -> Session | None:
         """Return what is known of a session."""
@@ -90,13 +94,13 @@ class Sessions:
     ) -> None:
         """Note a turn of a prompt of `blocks` blocks, and that the session lives at `home` now."""
         known = self._sessions.pop(session, None)
-        think_s = known.think_s if known else self._think_s
+        think_s = known.think_s if known else self.think_s
         if known and known.ended_at_s is not None:
             think_s += _THINK_WEIGHT * (now_s - known.ended_at_s - think_s)
         turns = known.turns + 1 if known else 1
         self._put(session, Session(home, turns, blocks, think_s, now_s, None))
         self.lineages.add_turn(session, hashes)
-        if len(self._sessions) > self._max_sessions:
+        if len(self._sessions) > self.max_sessions:
             self._forget(next(iter(self._sessions)))
 
     def end_turn(self, session: SessionId, now_s: float) -> None:
@@ -122,7 +126,7 @@ class Sessions:
     def expire(self, now_s: float) -> None:
         """Forget sessions that were not seen for too long."""
         unseen = takewhile(
-            lambda item: now_s - item[1].seen_at_s > self._expiry_s, self._sessions.items()
+            lambda item: now_s - item[1].seen_at_s > self.expiry_s, self._sessions.items()
         )
         for session, _ in list(unseen):
             self._forget(session)
@@ -133,7 +137,7 @@ class Sessions:
         }
 
     def _weight(self, known: Session, now_s: float) -> float:
-        half_life_s = max(known.think_s, _LEAST_THINK_S) * self._half_life_thinks
+        half_life_s = max(known.think_s, _LEAST_THINK_S) * self.half_life_thinks
         return math.exp2((known.seen_at_s - now_s) / half_life_s)
 
     def _put(self, session: SessionId, known: Session) -> None:

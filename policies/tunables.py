@@ -1,7 +1,7 @@
 """Every number that a decision depends on and that an operator may set."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 SCORER_NAMES = ("kv_locality", "queue_depth", "kv_pressure")
 
@@ -10,7 +10,8 @@ SCORER_NAMES = ("kv_locality", "queue_depth", "kv_pressure")
 class Tunables:
     """Settings of the decisions, with their units in their names.
 
-    Raises ValueError unless `weights` has a weight for each scorer and for nothing else.
+    Raises ValueError unless `weights` has a weight for each scorer and for nothing else, and where
+    a number is below 0.
     """
 
     weights: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(SCORER_NAMES, 1.0))
@@ -74,7 +75,15 @@ class Tunables:
     """How many lineages of one session are known."""
 
     def __post_init__(self) -> None:
-        """Refuse weights of unknown scorers, and missing ones."""
+        """Refuse weights of unknown scorers, missing ones, and numbers below 0."""
         if wrong := set(self.weights) ^ set(SCORER_NAMES):
             msg = f"weights must name exactly {', '.join(SCORER_NAMES)}; see {', '.join(wrong)}"
             raise ValueError(msg)
+        numbers = {one.name: getattr(self, one.name) for one in fields(self)} | {**self.weights}
+        if negative := [name for name, number in numbers.items() if _is_negative(number)]:
+            msg = f"{', '.join(negative)}: must not be below 0"
+            raise ValueError(msg)
+
+
+def _is_negative(value: object) -> bool:
+    return isinstance(value, int | float) and value < 0

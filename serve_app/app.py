@@ -1,5 +1,6 @@
 """The composition root: serve.yaml's args -> the Serve application."""
 
+import asyncio
 from typing import Any
 
 from ray import serve
@@ -7,20 +8,41 @@ from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
-from serve_app.config import AppConfig, GatewayConfig
+from serve_app.config import AppConfig, RouterName, UserConfig
 from serve_app.engine import Engine
 from serve_app.gateway import build_gateway
+from serve_app.log_handlers import kept_targets
 from serve_app.replicas import Replicas
+from serve_app.router_client import RouterClient
+from serve_app.router_watch import RouterWatch
+from serve_app.routers import router_config
+from serve_app.turns import Turns
 
 ENGINE_START_ATTEMPTS = 3
 """Failures to start that Serve bears in a new deployment, per replica, before it gives up."""
 
 
 class Gateway:
-    """The ingress: holds nothing but a handle to the replicas."""
+    """The ingress: reads prompts, and holds a handle to the replicas and one to the router."""
 
-    def __init__(self, engines: DeploymentHandle[Any], config: GatewayConfig) -> None:
-        self._app = build_gateway(Replicas(engines), config)
+    async def __init__(self, engines: DeploymentHandle[Any], config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+        prompts = None
+        if config.router is RouterName.WARMTURN:
+            with kept_targets("ray.serve"):  # vLLM configures logging as it is imported
+                prompts = await asyncio.to_thread(_prompts, config)
+        router = RouterClient(serve.get_replica_context().app_name)
+        self._watch = RouterWatch(router)
+        self._watching = asyncio.create_task(self._watch.run())
+        turns = Turns(prompts, lambda: self._watch.block_size)
+        self._app = build_gateway(Replicas(engines), turns, router, self._watch, config.gateway)
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Take a new `user_config`, as Serve calls this at the start and whenever it changes.
+
+        Raises:
+            ValidationError: it is not a UserConfig.
+        """
+        self._watch.tunables = UserConfig.model_validate(user_config).routing
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Give Serve the application, once this object exists."""
@@ -36,7 +58,22 @@ def build(config: AppConfig) -> Application:
     from serve_app import engine_args
 
     engine_args.parse(config.engine_settings())
-    engine = serve.deployment(name="engine", max_constructor_retry_count=ENGINE_START_ATTEMPTS)
+    engine = serve.deployment(
+        name="engine",
+        max_constructor_retry_count=ENGINE_START_ATTEMPTS,
+        request_router_config=router_config(config),
+    )
     gateway = serve.deployment(name="gateway")
     engines = engine(Engine).bind(config)
-    return gateway(serve.ingress()(Gateway)).bind(engines, config.gateway)
+    return gateway(serve.ingress()(Gateway)).bind(engines, config)
+
+
+def _prompts(config: AppConfig) -> Any:
+    """Return what reads prompts as the engines will; it takes seconds and imports vLLM."""
+    from serve_app import engine_args
+    from serve_app.prompts import Prompts
+    from serve_app.render import PromptRenderer
+
+    args = engine_args.parse(config.engine_settings())
+    engine_args.import_parser_plugins(args)
+    return Prompts(PromptRenderer(args), config.model, args.served_model_name)

@@ -1,6 +1,7 @@
 """Calls an ASGI application in this process, as an HTTP server would."""
 
 import asyncio
+from contextvars import Context
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -10,10 +11,13 @@ HANG_UP_GRACE_S = 5.0
 """How long an application may take to end after it heard that its client hung up."""
 
 
-async def call(app: ASGIApp, request: HttpRequest) -> ResponseStream:
+async def call(
+    app: ASGIApp, request: HttpRequest, context: Context | None = None
+) -> ResponseStream:
     """Yield the application's ResponseStart and then its body, piece by piece.
 
-    Pieces that are ready together come joined: the bytes are the same, their number is smaller.
+    The application runs in `context`, or in a copy of the caller's. Pieces that are ready together
+    come joined: the bytes are the same, their number is smaller.
     Closing this generator, or cancelling the task that reads it, tells the application that the
     client hung up and waits until it has ended.
 
@@ -41,7 +45,7 @@ async def call(app: ASGIApp, request: HttpRequest) -> ResponseStream:
         finally:
             messages.put_nowait(None)
 
-    task = asyncio.create_task(run())
+    task = asyncio.create_task(run(), context=context)
     try:
         while (message := await messages.get()) is not None:
             if message["type"] == "http.response.start":

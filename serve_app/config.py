@@ -1,10 +1,13 @@
 """The `args` of serve.yaml, parsed once; unknown keys are errors."""
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator, with_config
+
+from policies.tunables import Tunables
 
 ENGINE_DEFAULTS: dict[str, Any] = {
     "enable_prefix_caching": True,
@@ -14,6 +17,16 @@ ENGINE_DEFAULTS: dict[str, Any] = {
 
 KV_OFFLOAD_KEYS = frozenset({"kv_transfer_config", "kv_offloading_size"})
 """vLLM settings that place KV themselves, so `kv_offload_gib` cannot stand beside them."""
+
+
+class RouterName(StrEnum):
+    """Our own router, and those that come with Ray, to compare it with."""
+
+    WARMTURN = "warmturn"
+    POWER_OF_TWO = "power_of_two"
+    ROUND_ROBIN = "round_robin"
+    CONSISTENT_HASH = "consistent_hash"
+    PREFIX_AFFINITY = "prefix_affinity"
 
 
 class _Strict(BaseModel):
@@ -44,6 +57,9 @@ class GatewayConfig(_Strict):
     ready_timeout_s: float = Field(default=2, gt=0)
     """How long /ready waits for a replica to answer, in seconds."""
 
+    router_timeout_s: float = Field(default=0.5, gt=0)
+    """How long a turn waits for the router actor before it's placed without it, in seconds."""
+
 
 class AppConfig(_Strict):
     """Everything warmturn itself is told; replicas and placement are Serve's `deployments`."""
@@ -56,6 +72,9 @@ class AppConfig(_Strict):
 
     kv_offload_gib: float = Field(default=0, ge=0)
     """CPU memory per replica for KV evicted from the primary cache, in GiB; 0 turns it off."""
+
+    router: RouterName = RouterName.WARMTURN
+    """What chooses the replica of a request."""
 
     gateway: GatewayConfig = GatewayConfig()
 
@@ -77,6 +96,16 @@ class AppConfig(_Strict):
         given = {key.replace("-", "_"): value for key, value in self.engine.items()}
         named = {"model": self.model, "served_model_name": served_name(self.model)}
         return ENGINE_DEFAULTS | named | given
+
+
+with_config(ConfigDict(extra="forbid"))(Tunables)
+
+
+class UserConfig(_Strict):
+    """The `user_config` of the gateway deployment: it changes without a restart."""
+
+    routing: Tunables = Tunables()
+    """What decisions depend on; see `policies.tunables`."""
 
 
 def served_name(model: str) -> str:

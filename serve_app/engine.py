@@ -1,19 +1,33 @@
 """The replica: one vLLM engine behind vLLM's own HTTP application."""
 
-import argparse
 import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator
-from types import SimpleNamespace
+from contextlib import ExitStack
+from contextvars import copy_context
 from typing import NoReturn
+from urllib.parse import quote
 
 from ray import serve
 
+from policies.types import ReplicaId
 from serve_app import asgi_client
 from serve_app.config import AppConfig
-from serve_app.http_message import REPLICA_HEADER, HttpRequest, ResponseStart
+from serve_app.engine_turn import EngineTurn, current_turn
+from serve_app.http_message import (
+    CACHED_HEADER,
+    EXPECTED_HEADER,
+    REPLICA_HEADER,
+    SESSION_HEADER,
+    Headers,
+    HttpRequest,
+    ResponseStart,
+    is_event_stream,
+)
 from serve_app.log_handlers import kept_targets
+from serve_app.route_request import RouteRequest
+from serve_app.router_client import RouterClient
 
 logger = logging.getLogger("ray.serve")
 
@@ -23,49 +37,67 @@ DEATH_CHECK_S = 0.25
 class Engine:
     """A Serve replica; every argument of its engine comes from `AppConfig.engine`.
 
-    When the engine dies its process ends too: requests that have not begun to answer go to
-    another replica at once, and Serve starts a new one.
+    It reports to the router actor. When the engine dies its process ends too: requests that have
+    not begun to answer go to another replica at once, and Serve starts a new one.
     """
 
     async def __init__(self, config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
-        with kept_targets(logger.name):  # vLLM configures logging as it starts
-            await self._start(config)
-        self._replica_id = serve.get_replica_context().replica_id.unique_id.encode()
+        # vLLM takes seconds to import, and only replicas need it.
+        with kept_targets(logger.name):  # vLLM configures logging as it is imported and starts
+            from serve_app.kv_event_stream import private_endpoints
+            from serve_app.reporter import Reporter
+            from serve_app.vllm_server import VllmServer
+
+            context = serve.get_replica_context()
+            self._replica = ReplicaId(context.replica_id.unique_id)
+            self._sockets = ExitStack()
+            endpoints = self._sockets.enter_context(private_endpoints())
+            self._vllm = await VllmServer.start(config, self._replica, endpoints)
+        client = RouterClient(context.app_name)
+        self._reporter = Reporter(client, self._vllm.load, config.model)
+        self._vllm.engine.watcher = self._reporter
+        self._tasks = [
+            asyncio.create_task(self._reporter.follow(endpoints)),
+            asyncio.create_task(self._reporter.run()),
+        ]
         self._end = asyncio.create_task(self._end_with_engine())
 
-    async def _start(self, config: AppConfig) -> None:
-        # vLLM takes seconds to import, and only replicas need it.
-        from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-        from vllm.entrypoints.launchers.app import build_app
-        from vllm.v1.engine.async_llm import AsyncLLM
+    async def http(
+        self, request: HttpRequest, turn: RouteRequest | None
+    ) -> AsyncGenerator[ResponseStart | bytes, None]:
+        """Yield vLLM's ResponseStart, with our headers, and then the body's pieces.
 
-        from serve_app import engine_args
-
-        args = engine_args.parse(config.engine_settings())
-        engine_args.import_parser_plugins(args)
-        _offload_kv(args, config.kv_offload_gib)
-        self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(args))
-        tasks = await self._engine.get_supported_tasks()
-        self._app = build_app(args, tasks, self._engine.model_config)
-        await init_app_state(self._engine, self._app.state, args, tasks)
-        # vLLM's error handlers set should_exit on the server they run in.
-        self._app.state.server = SimpleNamespace(should_exit=False)
-        self._lifespan = self._app.router.lifespan_context(self._app)
-        await self._lifespan.__aenter__()
-
-    async def http(self, request: HttpRequest) -> AsyncGenerator[ResponseStart | bytes, None]:
-        """Yield vLLM's ResponseStart, with the replica named, and then the body's pieces."""
+        `turn` is what the router was asked; None where it was not.
+        """
+        engine_turn = EngineTurn(turn.request) if turn else None
+        context = copy_context()
+        context.run(current_turn.set, engine_turn)
         try:
-            async for message in asgi_client.call(self._app, request):
+            async for message in asgi_client.call(self._vllm.app, request, context):
                 await self._hold_if_dead()
                 if isinstance(message, ResponseStart):
-                    named = (*message.headers, (REPLICA_HEADER, self._replica_id))
-                    message = ResponseStart(message.status, named)
+                    ours = self._headers(turn, engine_turn, message)
+                    message = ResponseStart(message.status, (*message.headers, *ours))
                 yield message
         except Exception:
             await self._hold_if_dead()
             raise
+        finally:
+            if engine_turn:
+                self._reporter.ended(engine_turn)
+
+    def _headers(
+        self, turn: RouteRequest | None, engine_turn: EngineTurn | None, start: ResponseStart
+    ) -> Headers:
+        headers = [(REPLICA_HEADER, self._replica.encode())]
+        if turn and turn.placement:
+            if turn.placement.session is not None:
+                headers.append((SESSION_HEADER, quote(turn.placement.session, " ").encode()))
+            if turn.placement.expected_cached_tokens is not None:
+                headers.append((EXPECTED_HEADER, b"%d" % turn.placement.expected_cached_tokens))
+        if engine_turn and not is_event_stream(start.headers):
+            headers.append((CACHED_HEADER, b"%d" % engine_turn.cached_tokens))
+        return tuple(headers)
 
     async def check_health(self) -> None:
         """Serve's health check, and the gateway's proof that this replica answers.
@@ -73,36 +105,16 @@ class Engine:
         Raises:
             EngineDeadError: the engine is gone.
         """
-        await self._engine.check_health()
+        await self._vllm.engine.check_health()
 
     async def _hold_if_dead(self) -> None:
         """Answer nothing more once the engine is dead; this process is about to end."""
-        if self._engine.errored:
+        if self._vllm.engine.errored:
             await asyncio.shield(self._end)
 
     async def _end_with_engine(self) -> NoReturn:
-        while not self._engine.errored:  # noqa: ASYNC110  # vLLM has no event for it
+        while not self._vllm.engine.errored:  # noqa: ASYNC110  # vLLM has no event for it
             await asyncio.sleep(DEATH_CHECK_S)
         logger.error("the engine died: this replica ends, Serve starts another")
+        self._sockets.close()
         os._exit(1)
-
-
-def _offload_kv(args: argparse.Namespace, gib: float) -> None:
-    """Give the engine a CPU tier: vLLM's own on accelerators, ours on the CPU build."""
-    if not gib:
-        return
-    from vllm.config import KVTransferConfig
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        args.kv_offloading_size = gib
-        return
-    args.kv_transfer_config = KVTransferConfig(
-        kv_connector="OffloadingConnector",
-        kv_role="kv_both",
-        kv_connector_extra_config={
-            "spec_name": "HostOffloadingSpec",
-            "spec_module_path": "serve_app.host_offload",
-            "cpu_bytes_to_use": int(gib * 2**30),
-        },
-    )

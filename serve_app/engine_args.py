@@ -19,6 +19,8 @@ from serve_app.suggestion import did_you_mean
 
 NOT_IN_A_REPLICA = {
     "api_server_count": "each replica runs one API server",
+    "disable_log_stats": "the router needs them",
+    "kv_events_config": "the router takes the events",
     "config": "write the settings into serve.yaml",
     "data_parallel_supervisor_port": "replicas are Serve's num_replicas",
     "grpc": "replicas are reached through Serve",

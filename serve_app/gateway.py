@@ -10,7 +10,8 @@ from starlette.routing import Route
 
 from serve_app.api_error import ApiError
 from serve_app.config import GatewayConfig
-from serve_app.passthrough import Passthrough, ReplicasLike
+from serve_app.console import RouterLike, WatchLike, console_routes
+from serve_app.passthrough import Passthrough, ReplicasLike, TurnsLike
 
 PASSED_PATHS = (
     "/v1/chat/completions",
@@ -26,13 +27,20 @@ METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 """Passed for every path: vLLM says itself which of them a path takes."""
 
 
-def build_gateway(replicas: ReplicasLike, config: GatewayConfig) -> Starlette:
+def build_gateway(
+    replicas: ReplicasLike,
+    turns: TurnsLike,
+    router: RouterLike,
+    watch: WatchLike,
+    config: GatewayConfig,
+) -> Starlette:
     """Return the ASGI application that serves clients from these replicas."""
-    passthrough = Passthrough(replicas, config)
+    passthrough = Passthrough(replicas, turns, config)
     return Starlette(
         routes=[
             Route("/health", _health),
             Route("/ready", _ready(replicas, config.ready_timeout_s)),
+            *console_routes(router, watch),
             *(Route(path, passthrough, methods=METHODS) for path in PASSED_PATHS),
         ],
         exception_handlers={HTTPException: _not_served},

@@ -15,6 +15,15 @@ HOP_BY_HOP = frozenset(
 REPLICA_HEADER = b"x-warmturn-replica"
 """Response header that names the replica which answered."""
 
+SESSION_HEADER = b"x-warmturn-session"
+"""Response header that names the session, percent-encoded beyond printable ASCII."""
+
+CACHED_HEADER = b"x-warmturn-cached-tokens"
+"""Response header: prompt tokens that were in a cache; on answers that come whole."""
+
+EXPECTED_HEADER = b"x-warmturn-expected-cached-tokens"
+"""Response header: what the router expected of that, where it was asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
@@ -41,6 +50,11 @@ class ResponseStart:
 
     status: int
     headers: Headers
+
+
+def is_event_stream(headers: Headers) -> bool:
+    """Tell whether a response is a stream of server-sent events."""
+    return dict(headers).get(b"content-type", b"").startswith(b"text/event-stream")
 
 
 ResponseStream = AsyncGenerator[ResponseStart | bytes, None]

@@ -1,4 +1,4 @@
-"""Hands a request to a replica, without its volatile lines, and the answer back as it comes."""
+"""Hands a request to a replica, as a turn of its session, and the answer back as it comes."""
 
 import asyncio
 import logging
@@ -16,6 +16,7 @@ from serve_app.http_message import HOP_BY_HOP, Headers, HttpRequest, Response
 from serve_app.metrics import volatile_lines_removed
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.reply import Reply
+from serve_app.route_request import RouteRequest
 from serve_app.session_id import find_session_id, with_session_id
 
 logger = logging.getLogger("ray.serve")
@@ -33,12 +34,21 @@ class ReplicasLike(Protocol):
     """What the gateway needs of the engine deployment; Replicas is the real one."""
 
     def send(
-        self, request: HttpRequest, session_id: SessionId | None
+        self, request: HttpRequest, turn: RouteRequest | None
     ) -> AbstractAsyncContextManager[Response]:
         """Send a request to a replica, as Replicas.send does."""
 
     async def ready(self, timeout_s: float) -> bool:
         """Tell whether a replica can answer, as Replicas.ready does."""
+
+
+class TurnsLike(Protocol):
+    """What the gateway needs to know of prompts; Turns is the real one."""
+
+    async def read(
+        self, request: HttpRequest, session: SessionId | None
+    ) -> tuple[HttpRequest, RouteRequest | None]:
+        """Return the request to send on, and what the router decides by, as Turns.read does."""
 
 
 class ClientGone(Exception):
@@ -48,8 +58,9 @@ class ClientGone(Exception):
 class Passthrough:
     """ASGI endpoint; errors that are not a replica's own get the form of the API called."""
 
-    def __init__(self, replicas: ReplicasLike, config: GatewayConfig) -> None:
+    def __init__(self, replicas: ReplicasLike, turns: TurnsLike, config: GatewayConfig) -> None:
         self._replicas = replicas
+        self._turns = turns
         self._config = config
         self._volatile_lines = VolatileLines(config.volatile_lines)
         self._volatile_lines_removed = volatile_lines_removed()
@@ -104,12 +115,13 @@ class Passthrough:
 
     async def _answer(self, request: HttpRequest, reply: Reply) -> None:
         session_id = find_session_id(request.headers, request.body, self._config.session_headers)
+        request, turn = await self._turns.read(request, session_id)
         if session_id is not None:
             request = replace(request, headers=with_session_id(request.headers, session_id))
         losses = 0
         while True:
             try:
-                return await self._stream(request, session_id, reply)
+                return await self._stream(request, turn, reply)
             except ReplicaLost as error:
                 losses += 1
                 if reply.started or losses == self._config.max_attempts:
@@ -121,11 +133,9 @@ class Passthrough:
                     raise
             await asyncio.sleep(RETRY_PAUSE_S)
 
-    async def _stream(
-        self, request: HttpRequest, session_id: SessionId | None, reply: Reply
-    ) -> None:
+    async def _stream(self, request: HttpRequest, turn: RouteRequest | None, reply: Reply) -> None:
         """Stream one replica's answer; nothing is sent before its first body byte is here."""
-        async with self._replicas.send(request, session_id) as answer:
+        async with self._replicas.send(request, turn) as answer:
             start, first = answer.start, await anext(answer.body, b"")
             if start.status >= FIRST_ERROR_STATUS:
                 start, first = in_form_of(request.path, start, first)

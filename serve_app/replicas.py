@@ -23,8 +23,8 @@ from ray.serve.exceptions import (
 )
 from ray.serve.handle import DeploymentHandle
 
-from policies.types import SessionId
 from serve_app.http_message import HttpRequest, Response, ResponseStream
+from serve_app.route_request import RouteRequest
 
 RECENT_S = 2.0
 """An answer this young proves that a replica can answer."""
@@ -63,17 +63,20 @@ class Replicas:
 
     @asynccontextmanager
     async def send(
-        self, request: HttpRequest, session_id: SessionId | None
+        self, request: HttpRequest, turn: RouteRequest | None
     ) -> AsyncGenerator[Response, None]:
         """Send a request to one replica; leaving the context aborts it there if it still runs.
+
+        `turn` is what the router decides by; other requests, without one, go anywhere.
 
         Raises:
             ReplicasFull: nothing was sent.
             NoReplicas: nothing was sent.
             ReplicaLost: the replica went away; while the body is read, too.
         """
-        handle = self._handle.options(stream=True, session_id=session_id or "")
-        answer: Any = handle.http.remote(request)
+        session = (turn and turn.session) or ""
+        handle = self._handle.options(stream=True, session_id=session)
+        answer: Any = handle.http.remote(request, turn)
         async with aclosing(self._messages(answer)) as messages:
             start: Any = await anext(messages)
             body: Any = messages

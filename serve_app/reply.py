@@ -3,7 +3,7 @@
 from starlette.types import Send
 
 from serve_app.api_error import ApiError
-from serve_app.http_message import HOP_BY_HOP, ResponseStart
+from serve_app.http_message import HOP_BY_HOP, ResponseStart, is_event_stream
 
 
 class Reply:
@@ -18,8 +18,7 @@ class Reply:
     async def start(self, start: ResponseStart) -> None:
         """Send status and headers, those of the connection left out."""
         self.started = True
-        kind = dict(start.headers).get(b"content-type", b"")
-        self._is_event_stream = kind.startswith(b"text/event-stream")
+        self._is_event_stream = is_event_stream(start.headers)
         headers = [pair for pair in start.headers if pair[0] not in HOP_BY_HOP]
         await self._send(
             {"type": "http.response.start", "status": start.status, "headers": headers}

@@ -1,0 +1,58 @@
+"""How fast a replica does its work, measured as it does it."""
+
+from dataclasses import dataclass
+
+PREFILL_TOKENS_PER_S = 5_000.0
+RESTORE_TOKENS_PER_S = 50_000.0
+FETCH_TOKENS_PER_S = 25_000.0
+HOLD_S = 10.0
+"""What is believed of a replica until it has shown its own speed."""
+
+_KEEP_RATIO = 0.9
+"""What the newest sample leaves of the weight of those before it."""
+
+
+@dataclass(slots=True)
+class Mean:
+    """A mean of samples in which each weighs a tenth more than the one before it.
+
+    With two quantities per sample it is a rate: their decayed sums, divided. The prior counts as
+    one sample.
+    """
+
+    total: float
+    weight: float = 1.0
+
+    def add(self, amount: float, weight: float = 1.0) -> None:
+        """Add a sample: `amount` of what is measured, in `weight` of what it is measured by."""
+        self.total = self.total * _KEEP_RATIO + amount
+        self.weight = self.weight * _KEEP_RATIO + weight
+
+    @property
+    def value(self) -> float:
+        """What is measured, by one unit of what it is measured by."""
+        return self.total / self.weight
+
+
+class PrefillRate:
+    """Tokens per second that a replica prefills, when it has some to prefill.
+
+    Prefills that run together share the replica. So each is charged only the time since the one
+    before it was done, or since its own arrival if that was later.
+    """
+
+    def __init__(self) -> None:
+        self._mean = Mean(PREFILL_TOKENS_PER_S)
+        self._done_at_s = float("-inf")
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The rate; positive."""
+        return self._mean.value
+
+    def add(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
+        """Note a prefill of `tokens` that were in no cache."""
+        started_at_s = max(arrived_at_s, self._done_at_s)
+        self._done_at_s = max(self._done_at_s, first_token_at_s)
+        if (busy_s := first_token_at_s - started_at_s) > 0:
+            self._mean.add(tokens, busy_s)

@@ -1,0 +1,52 @@
+"""Requests that wait at the router until a replica has room for them."""
+
+from collections.abc import Iterable, Iterator
+
+from policies.candidate import is_open, pinned_blocks
+from policies.in_flight import InFlight
+from policies.types import Park, ReplicaState, Request, RequestId
+
+
+class Waiting:
+    """Who waits, and who of them may go."""
+
+    def __init__(self) -> None:
+        self._parked: dict[RequestId, tuple[Request, Park]] = {}
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._parked)
+
+    def __contains__(self, request: RequestId) -> bool:
+        """Whether this one waits."""
+        return request in self._parked
+
+    def add(self, request: Request, park: Park) -> None:
+        """Let a request wait, anew if it did already."""
+        self._parked[request.request] = request, park
+
+    def discard(self, request: RequestId) -> None:
+        """Let a request wait no longer."""
+        self._parked.pop(request, None)
+
+    def due(
+        self, replicas: Iterable[ReplicaState], in_flight: InFlight, now_s: float
+    ) -> Iterator[Request]:
+        """Yield those that a replica may have room for, or that waited long enough, in order.
+
+        What the caller books for one counts before the next is looked at.
+        """
+        states = list(replicas)
+        for request, park in sorted(self._parked.values(), key=lambda parked: parked[1].order):
+            if now_s >= park.until_s or park.booking.blocks <= _most_room(states, in_flight):
+                yield request
+
+
+def _most_room(states: Iterable[ReplicaState], in_flight: InFlight) -> int:
+    """Return the most GPU blocks that any replica has for one more request; -1 if none takes it."""
+    rooms = [-1]
+    for state in states:
+        load = in_flight.load(state.replica)
+        if is_open(state, load):
+            rooms.append(state.total_blocks - pinned_blocks(state, load))
+    return max(rooms)

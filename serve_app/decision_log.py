@@ -1,0 +1,77 @@
+"""The last decisions, what was weighed for each, and what came of it."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from policies.prefix_break import PrefixBreak
+from policies.types import Decision, Park, RequestId, SessionId
+from serve_app.replica_report import TurnEnd
+from serve_app.route_request import RouteRequest
+
+MAX_TURNS = 2000
+"""At about 20 kB each with 64 replicas."""
+
+
+@dataclass(slots=True)
+class LoggedTurn:
+    """One turn from its arrival at the router on; times are the router's own clock.
+
+    `decision` is the latest one: a turn whose replica was full or lost is decided on again.
+    """
+
+    http_id: str
+    session: SessionId | None
+    prompt_tokens: int
+    not_rendered: str | None
+    prefix_break: PrefixBreak | None
+    arrived_at_s: float
+    decisions: int = 0
+    park: Park | None = None
+    decision: Decision | None = None
+    decided_at_s: float | None = None
+    end: TurnEnd | None = None
+    ended_at_s: float | None = None
+
+
+@dataclass(slots=True)
+class DecisionLog:
+    """The last MAX_TURNS turns."""
+
+    _turns: OrderedDict[RequestId, LoggedTurn] = field(default_factory=OrderedDict)
+
+    def arrived(self, asked: RouteRequest, now_s: float) -> LoggedTurn:
+        """Return the turn's record, which begins when the router first hears of it."""
+        turn = self._turns.get(asked.request)
+        if turn is None:
+            turn = LoggedTurn(
+                asked.http_id,
+                asked.session,
+                asked.prompt_tokens,
+                asked.not_rendered,
+                asked.prefix_break,
+                now_s,
+            )
+            self._turns[asked.request] = turn
+            if len(self._turns) > MAX_TURNS:
+                self._turns.popitem(last=False)
+        return turn
+
+    def decided(self, outcome: Decision | Park, now_s: float) -> None:
+        """Note what was decided on a turn."""
+        if turn := self._turns.get(outcome.booking.request):
+            turn.session = outcome.booking.session
+            if isinstance(outcome, Park):
+                turn.park = outcome
+            else:
+                turn.decision, turn.decided_at_s = outcome, now_s
+                turn.decisions += 1
+
+    def ended(self, end: TurnEnd, now_s: float) -> None:
+        """Note what came of a turn."""
+        if turn := self._turns.get(end.request):
+            turn.end, turn.ended_at_s = end, now_s
+
+    def find(self, http_id: str) -> LoggedTurn | None:
+        """Return the record of the last turn with this id; clients may use one twice."""
+        turns = reversed(self._turns.values())
+        return next((turn for turn in turns if turn.http_id == http_id), None)

@@ -1,0 +1,86 @@
+"""Decisions, replicas and sessions as JSON for people; every number names its unit."""
+
+from dataclasses import asdict
+from typing import Any
+
+from policies.candidate import pinned_blocks, requests
+from policies.router import Router
+from policies.sessions import NO_RESIDENTS
+from policies.types import ReplicaState
+from serve_app.decision_log import LoggedTurn
+
+Json = dict[str, Any]
+
+
+def decision(turn: LoggedTurn) -> Json:
+    """Return why a turn went where, what it cost on each replica, and what came of it."""
+    answer: Json = {
+        "request": turn.http_id,
+        "session": turn.session,
+        "prompt_tokens": turn.prompt_tokens,
+        "not_rendered": turn.not_rendered,
+        "prefix_break": turn.prefix_break and asdict(turn.prefix_break),
+        "decisions": turn.decisions,
+        "waited_for": turn.park and turn.park.reason,
+    }
+    if made := turn.decision:
+        assert turn.decided_at_s is not None
+        answer |= {
+            "replica": made.replica,
+            "home": made.home,
+            "rule": made.rule,
+            "reason": made.reason,
+            "waited_s": round(turn.decided_at_s - turn.arrived_at_s, 4),
+            "expected_ttft_s": _rounded(sum(made.seconds[made.replica].values())),
+            "expected_cached_tokens": {
+                tier.name.lower(): tokens for tier, tokens in made.cached_tokens.items()
+            },
+            "seconds": {
+                replica: {scorer: _rounded(value) for scorer, value in scores.items()}
+                for replica, scores in made.seconds.items()
+            },
+        }
+    if end := turn.end:
+        answer["outcome"] = {
+            "prompt_tokens": end.prompt_tokens,
+            "cached_tokens": end.cached_tokens,
+            "output_tokens": end.output_tokens,
+            "ttft_s": None if end.ttft_s is None else _rounded(end.ttft_s),
+        }
+    return answer
+
+
+def replica(state: ReplicaState, router: Router, now_s: float) -> Json:
+    """Return what the router knows of a replica: its own report, and what was booked there."""
+    load = router.in_flight.load(state.replica)
+    residents = router.sessions.residents(router.in_flight.sessions(), now_s)
+    here = residents.get(state.replica, NO_RESIDENTS)
+    return asdict(state) | {
+        "requests": requests(state, load),
+        "pinned_blocks": pinned_blocks(state, load),
+        "booked_uncached_tokens": load.uncached_tokens,
+        "resident_sessions": _rounded(here.sessions),
+        "resident_blocks": _rounded(here.blocks),
+        "held_blocks": router.index.held_blocks(state.replica),
+    }
+
+
+def sessions(router: Router, now_s: float, limit: int) -> list[Json]:
+    """Return the sessions seen last, the most recent one first."""
+    newest = list(router.sessions)[: -limit - 1 : -1]
+    return [
+        {
+            "session": session,
+            "replica": known.replica,
+            "turns": known.turns,
+            "blocks": known.blocks,
+            "think_s": _rounded(known.think_s),
+            "running": known.ended_at_s is None,
+            "seen_s_ago": _rounded(now_s - known.seen_at_s),
+        }
+        for session, known in newest
+    ]
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 4)

@@ -1,0 +1,127 @@
+"""Serve's request router that asks the router actor, and does without it when it is silent."""
+
+import asyncio
+import logging
+import random
+import time
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from policies.rendezvous import rendezvous
+from policies.types import ReplicaId
+from serve_app.metrics import router_fallbacks
+from serve_app.route_request import Placement, Places, RouteRequest
+from serve_app.router_actor import ASK_S
+from serve_app.router_client import RouterClient, RouterSilent
+
+logger = logging.getLogger("ray.serve")
+
+SILENCE_S = 1.0
+"""How long the actor is left alone after it did not answer."""
+
+
+class KVRouter(RequestRouter):
+    """Places turns, which are calls with a RouteRequest, where the router actor says.
+
+    While the actor is silent a turn goes by rendezvous hashing of its session, among the replicas
+    with room as this process knows them. Calls that are no turns go to any of these.
+
+    Serve makes one of these in each process that holds a handle.
+    """
+
+    def initialize_state(self, **kwargs: float) -> None:
+        """Take `router_timeout_s`; Serve calls this once."""
+        self._timeout_s = kwargs["router_timeout_s"]
+        self._client = RouterClient(self.app_name)
+        self._silent_until_s = 0.0
+        self._fallbacks = router_fallbacks()
+
+    async def _choose_replica_for_request(
+        self, pending_request: PendingRequest, *, is_retry: bool = False
+    ) -> RunningReplica:
+        """Return the replica that a request goes to.
+
+        Serve calls this again, as a retry, where that replica had no place for it or is gone. It is
+        overridden, and not `choose_replicas`, because Serve would give a replica that was chosen
+        for one request to another of the same client's call, and hang where choosing fails.
+        """
+        turns = (arg for arg in pending_request.args if isinstance(arg, RouteRequest))
+        turn = next(turns, None)
+        attempt = 0
+        if is_retry:
+            await self._backoff(attempt)
+            if turn and turn.placement:
+                turn.rejected_by.add(turn.placement.replica)
+        try:
+            while True:
+                while not self._replicas_list:
+                    self._replicas_updated_event.clear()
+                    await self._replicas_updated_event.wait()
+                replica = await self._place(turn) if turn else random.choice(self._with_room())  # noqa: S311
+                if replica:
+                    return replica
+                await self._backoff(attempt)
+                attempt += 1
+        except asyncio.CancelledError:
+            if turn:
+                self._client.tell("give_up", turn.request)
+            raise
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """Be abstract no longer; Serve's own loop that calls this is not used."""
+        raise NotImplementedError
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """Drop a replica that a call of this process found dead, and let the actor know."""
+        super().on_replica_actor_died(replica_id)
+        self._client.tell("lose", ReplicaId(replica_id.unique_id))
+
+    def _with_room(self) -> list[RunningReplica]:
+        """Return the replicas that have room as far as this process knows, else all."""
+        return self.select_available_replicas() or self._replicas_list
+
+    async def _place(self, turn: RouteRequest) -> RunningReplica | None:
+        """Place a turn and return its replica; None where a pause is better before trying again."""
+        replicas = {
+            ReplicaId(one.replica_id.unique_id): one
+            for one in self._replicas_list
+            if one.replica_id.unique_id not in turn.rejected_by
+        }
+        if not replicas:
+            turn.rejected_by.clear()  # each was full when it was asked
+            return None
+        turn.placement = None
+        if time.monotonic() >= self._silent_until_s:
+            places = {name: one.max_ongoing_requests for name, one in replicas.items()}
+            try:
+                turn.placement = await self._ask(turn, places)
+            except RouterSilent as error:
+                logger.warning("the router actor is silent (%s): placing without it", error)
+                self._silent_until_s = time.monotonic() + SILENCE_S
+                self._client.tell("give_up", turn.request)
+        if turn.placement is None:
+            self._fallbacks.inc()
+            roomy = [ReplicaId(one.replica_id.unique_id) for one in self._with_room()]
+            among = [name for name in roomy if name in replicas] or replicas
+            replica = rendezvous(turn.session or turn.request, among)
+            turn.placement = Placement(replica, turn.session, None)
+        return replicas.get(turn.placement.replica)
+
+    async def _ask(self, turn: RouteRequest, places: Places) -> Placement:
+        """Return what the router actor decides, once a replica has room for the turn.
+
+        Raises:
+            RouterSilent: it does not answer.
+        """
+        placement: Placement | None = await self._client.call(
+            "decide", turn, places, timeout_s=self._timeout_s
+        )
+        while placement is None:
+            placement = await self._client.call(
+                "wait", turn.request, timeout_s=ASK_S + self._timeout_s
+            )
+        return placement

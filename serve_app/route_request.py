@@ -1,0 +1,60 @@
+"""What travels between a gateway and the router actor about one turn, and on to the replica."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.prefix_break import PrefixBreak
+from policies.types import ReplicaId, RequestId, SessionId
+
+
+@dataclass(slots=True)
+class RouteRequest:
+    """A turn on its way to a replica; a gateway's KVRouter fills in `placement`.
+
+    `http_id` is the request id that the client sees. `hashes` are of the prompt's full blocks of
+    `block_size` tokens; none where the prompt could not be rendered, as `not_rendered` says, and
+    `prompt_tokens` is an estimate then.
+    """
+
+    request: RequestId
+    http_id: str
+    session: SessionId | None
+    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    prompt_tokens: int = 1
+    block_size: int = 1
+    prefix_break: PrefixBreak | None = None
+    not_rendered: str | None = None
+    placement: "Placement | None" = None
+    rejected_by: set[ReplicaId] = field(default_factory=set)
+    """Replicas that had no place for it after all, since it was last placed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a turn goes. `session` may have been found by its lineage.
+
+    `expected_cached_tokens` is None where nobody knew: the router did not answer in time.
+    """
+
+    replica: ReplicaId
+    session: SessionId | None
+    expected_cached_tokens: int | None
+
+
+Places = Mapping[ReplicaId, int]
+"""Replicas that a gateway can reach, and how many requests each may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterStatus:
+    """What a gateway needs to know of the router: the fleet's block size, and who is in sync."""
+
+    block_size: int | None
+    replicas: int
+    synced_replicas: int
+    sessions: int
+    blocks: int
+    waiting: int

@@ -1,0 +1,228 @@
+"""The one actor that knows the fleet: it holds `policies.Router` and feeds it what happens."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, replace
+from random import Random
+
+import ray
+
+from policies.rates import (
+    FETCH_TOKENS_PER_S,
+    HOLD_S,
+    PREFILL_TOKENS_PER_S,
+    RESTORE_TOKENS_PER_S,
+)
+from policies.router import Router
+from policies.tunables import Tunables
+from policies.types import Decision, ReplicaId, ReplicaState, Request, RequestId
+from serve_app import explain
+from serve_app.decision_log import DecisionLog
+from serve_app.replica_report import ReplicaReport
+from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus
+from serve_app.waiters import Waiters
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+
+ASK_S = 1.0
+"""How long a gateway's question about a waiting request is held before it has to ask again."""
+
+ABANDONED_S = 5.0
+"""A waiting request that no gateway asks about for so long is given up."""
+
+SILENT_S = 10.0
+"""A replica that reports nothing for so long is forgotten; its next report begins anew."""
+
+IDLE_END_S = 600.0
+"""Without a call for so long the application is gone, and this actor ends."""
+
+
+MUCH = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    state: ReplicaState
+    block_size: int
+    reported_at_s: float
+
+
+class RouterActor:
+    """Called by many gateways and replicas at a time; no method blocks.
+
+    Time is this process's monotonic clock. What it knows dies with the process: replicas send a
+    new one snapshots of their blocks and sessions, and their reports say how busy they are.
+    """
+
+    def __init__(self) -> None:
+        self._router = Router(Tunables())
+        self._known: dict[ReplicaId, _Known] = {}
+        self._places: Places = {}
+        self._waiters = Waiters()
+        self._log = DecisionLog()
+        self._rng = Random()  # noqa: S311  # breaks ties
+        self._called_at_s = time.monotonic()
+        self._clock: asyncio.Task[None] | None = None
+
+    async def decide(self, asked: RouteRequest, places: Places) -> Placement | None:
+        """Place a request on one of these replicas; None if it has to wait: call `wait` then."""
+        now_s = self._now()
+        request = Request(
+            request=asked.request,
+            session=asked.session,
+            hashes=asked.hashes.tolist(),
+            prompt_tokens=asked.prompt_tokens,
+            block_size=asked.block_size,
+            arrived_at_s=self._log.arrived(asked, now_s).arrived_at_s,
+        )
+        self._places = places
+        outcome = self._router.decide(request, self._states(), now_s, self._rng)
+        self._log.decided(outcome, now_s)
+        if isinstance(outcome, Decision):
+            return _placement(outcome)
+        self._waiters.open(asked.request, now_s)
+        return None
+
+    async def wait(self, request: RequestId) -> Placement | None:
+        """Return where a waiting request goes; None if it has to wait on: call again.
+
+        Raises:
+            KeyError: it does not wait here, as this actor is a new one: call `decide`.
+        """
+        decision = await self._waiters.ask(request, self._now(), ASK_S)
+        return _placement(decision) if decision else None
+
+    async def give_up(self, request: RequestId) -> None:
+        """Note that a request went elsewhere, or nowhere: no replica will report its end."""
+        self._end(request, self._now())
+
+    async def lose(self, replica: ReplicaId) -> None:
+        """Note that a replica is gone."""
+        self._forget(replica, self._now())
+
+    async def report(self, report: ReplicaReport) -> bool:
+        """Take in what a replica says; return False if it has to send a snapshot next."""
+        now_s = self._now()
+        replica = report.state.replica
+        self._known[replica] = _Known(report.state, report.block_size, now_s)
+        if report.snapshot:
+            self._router.index.restore(report.snapshot, now_s)
+        if report.batch:
+            self._router.index.apply(report.batch, now_s)
+        for request in report.first_tokens:
+            self._router.first_byte(request)
+        for end in report.ends:
+            self._log.ended(end, now_s)
+            self._router.end(end.request, now_s)
+        self._place_waiting(now_s)
+        return self._router.index.is_synced(replica)
+
+    async def configure(self, tunables: Tunables) -> RouterStatus:
+        """Decide by these numbers from now on; return how things stand."""
+        self._now()
+        if tunables != self._router.tunables:
+            self._router.tune(tunables)
+        index = self._router.index
+        return RouterStatus(
+            block_size=next((known.block_size for known in self._known.values()), None),
+            replicas=len(self._known),
+            synced_replicas=sum(map(index.is_synced, self._known)),
+            sessions=len(self._router.sessions),
+            blocks=len(index),
+            waiting=len(self._router.waiting),
+        )
+
+    async def decision(self, request_id: str) -> explain.Json | None:
+        """Return all that is known of a decision, by the request id that its client saw."""
+        turn = self._log.find(request_id)
+        return explain.decision(turn) if turn else None
+
+    async def replicas(self) -> list[explain.Json]:
+        """Return each replica's state and load."""
+        now_s = self._now()
+        return [explain.replica(self._state(one), self._router, now_s) for one in self._known]
+
+    async def sessions(self, limit: int) -> list[explain.Json]:
+        """Return what is known of the sessions seen last."""
+        return explain.sessions(self._router, self._now(), limit)
+
+    def _now(self) -> float:
+        """Return the time of a call, and see to it that the clock runs."""
+        self._called_at_s = time.monotonic()
+        if self._clock is None:
+            self._clock = asyncio.get_running_loop().create_task(self._tick())
+        return self._called_at_s
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = time.monotonic()
+            for replica, known in list(self._known.items()):
+                if now_s - known.reported_at_s > SILENT_S:
+                    logger.warning("replica %s is silent: forgotten", replica)
+                    self._forget(replica, now_s)
+            for request in self._waiters.abandoned(now_s, ABANDONED_S):
+                self._end(request, now_s)
+            self._router.expire(now_s)
+            self._place_waiting(now_s)
+            if now_s - self._called_at_s > IDLE_END_S:
+                ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+    def _states(self) -> list[ReplicaState]:
+        """Return the states of the replicas that gateways reach, of those that report if any does.
+
+        One that is silent while others report is not to be trusted with a request.
+        """
+        return [self._state(one) for one in self._places if one in self._known] or [
+            _unknown(one) for one in self._places
+        ]
+
+    def _state(self, replica: ReplicaId) -> ReplicaState:
+        state = self._known[replica].state
+        limit = self._places.get(replica, state.max_requests)
+        synced = self._router.index.is_synced(replica)
+        return replace(state, max_requests=min(limit, state.max_requests), synced=synced)
+
+    def _end(self, request: RequestId, now_s: float) -> None:
+        self._waiters.close(request)
+        self._router.end(request, now_s)
+        self._place_waiting(now_s)
+
+    def _forget(self, replica: ReplicaId, now_s: float) -> None:
+        self._known.pop(replica, None)
+        self._router.forget(replica, now_s)
+        self._place_waiting(now_s)
+
+    def _place_waiting(self, now_s: float) -> None:
+        if not self._router.waiting:
+            return
+        for decision in self._router.place_waiting(self._states(), now_s, self._rng):
+            self._log.decided(decision, now_s)
+            self._waiters.decide(decision)
+
+
+def _unknown(replica: ReplicaId) -> ReplicaState:
+    """Return what is assumed of a replica while none reports: that it has nothing to do."""
+    return ReplicaState(
+        replica,
+        generation=0,
+        total_blocks=MUCH,
+        free_blocks=MUCH,
+        running=0,
+        waiting=0,
+        max_requests=MUCH,
+        prefill_tokens_per_s=PREFILL_TOKENS_PER_S,
+        restore_tokens_per_s=RESTORE_TOKENS_PER_S,
+        fetch_tokens_per_s=FETCH_TOKENS_PER_S,
+        hold_s=HOLD_S,
+        synced=False,
+    )
+
+
+def _placement(decision: Decision) -> Placement:
+    return Placement(
+        decision.replica, decision.booking.session, sum(decision.cached_tokens.values())
+    )

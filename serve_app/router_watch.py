@@ -1,0 +1,44 @@
+"""Keeps a gateway and the router actor in touch: settings one way, how things stand the other."""
+
+import asyncio
+import logging
+from typing import NoReturn
+
+from policies.tunables import Tunables
+from serve_app.route_request import RouterStatus
+from serve_app.router_client import RouterClient, RouterSilent
+
+logger = logging.getLogger("ray.serve")
+
+PERIOD_S = 1.0
+TIMEOUT_S = 5.0
+
+
+class RouterWatch:
+    """Tells the router actor the tunables again and again, as a restarted one has forgotten them.
+
+    `status` is None while it does not answer; `block_size` is what it last said, as that of the
+    engines stays.
+    """
+
+    def __init__(self, client: RouterClient) -> None:
+        self.tunables = Tunables()
+        self.status: RouterStatus | None = None
+        self.block_size: int | None = None
+        self._client = client
+
+    async def run(self) -> NoReturn:
+        """Watch until cancelled."""
+        while True:
+            try:
+                status: RouterStatus = await self._client.call(
+                    "configure", self.tunables, timeout_s=TIMEOUT_S
+                )
+            except RouterSilent as error:
+                if self.status:
+                    logger.warning("the router actor is silent: %s", error)
+                self.status = None
+            else:
+                self.status = status
+                self.block_size = status.block_size or self.block_size
+            await asyncio.sleep(PERIOD_S)

@@ -1,0 +1,62 @@
+"""Makes a turn of a request: what the router decides by, and what is sent on."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policies.types import RequestId, SessionId
+from serve_app.http_message import HttpRequest
+from serve_app.metrics import prefix_break_tokens, prefix_breaks, prompts_not_rendered
+from serve_app.route_request import RouteRequest
+
+if TYPE_CHECKING:  # importing them imports vLLM
+    from serve_app.prompts import Prompts, ReadPrompt
+
+TURN_PATHS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"))
+"""Paths whose POST requests have a prompt."""
+
+
+class Turns:
+    """Reads turns. Without `prompts` only their sessions are known, for routers that need no more.
+
+    `block_size` returns the engines', or None while nobody knows it.
+    """
+
+    def __init__(self, prompts: "Prompts | None", block_size: Callable[[], int | None]) -> None:
+        self._prompts = prompts
+        self._block_size = block_size
+        self._not_rendered = prompts_not_rendered()
+        self._breaks = prefix_breaks()
+        self._break_tokens = prefix_break_tokens()
+
+    async def read(
+        self, request: HttpRequest, session: SessionId | None
+    ) -> tuple[HttpRequest, RouteRequest | None]:
+        """Return the request to send on, and its turn; None if it has no prompt."""
+        if request.method != "POST" or request.path not in TURN_PATHS:
+            return request, None
+        headers = dict(request.headers)
+        http_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        turn = RouteRequest(RequestId(uuid.uuid4().hex), http_id, session)
+        if self._prompts:
+            block_size = self._block_size()
+            read = await self._prompts.read(request, session, block_size)
+            self._count(read)
+            request = read.request
+            turn = replace(
+                turn,
+                hashes=read.hashes,
+                prompt_tokens=read.prompt_tokens,
+                block_size=block_size or 1,
+                prefix_break=read.prefix_break,
+                not_rendered=read.not_rendered,
+            )
+        return request, turn
+
+    def _count(self, read: "ReadPrompt") -> None:
+        if read.not_rendered is not None:
+            self._not_rendered.inc(1, {"reason": read.not_rendered})
+        if broken := read.prefix_break:
+            self._breaks.inc(1, {"kind": broken.kind})
+            self._break_tokens.inc(broken.lost_tokens, {"kind": broken.kind})

@@ -1,0 +1,69 @@
+"""Starts one vLLM engine and vLLM's own HTTP application around it, in this process.
+
+Importing this module imports vLLM, which takes many seconds.
+"""
+
+import argparse
+from types import SimpleNamespace
+from typing import Self
+
+from fastapi import FastAPI
+from vllm.config import KVTransferConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.platforms import current_platform
+
+from policies.types import ReplicaId
+from serve_app import engine_args
+from serve_app.config import AppConfig
+from serve_app.engine_load import EngineLoad
+from serve_app.kv_event_stream import Endpoints
+from serve_app.watched_llm import WatchedLLM
+
+
+class VllmServer:
+    """A running engine, its application, and what the engine says of its load."""
+
+    def __init__(self, engine: WatchedLLM, app: FastAPI, load: EngineLoad) -> None:
+        self.engine = engine
+        self.app = app
+        self.load = load
+
+    @classmethod
+    async def start(cls, config: AppConfig, replica: ReplicaId, kv_events: Endpoints) -> Self:
+        """Start the engine, which will publish its KV events there."""
+        args = engine_args.parse(config.engine_settings())
+        engine_args.import_parser_plugins(args)
+        args.kv_events_config = kv_events.config()
+        _offload_kv(args, config.kv_offload_gib)
+        load = EngineLoad(replica)
+        engine_settings = AsyncEngineArgs.from_cli_args(args)
+        engine = WatchedLLM.from_engine_args(engine_settings, stat_loggers=[load.attach])
+        assert isinstance(engine, WatchedLLM)
+        tasks = await engine.get_supported_tasks()
+        app = build_app(args, tasks, engine.model_config)
+        await init_app_state(engine, app.state, args, tasks)
+        # vLLM's error handlers set should_exit on the server they run in.
+        app.state.server = SimpleNamespace(should_exit=False)
+        app.state.lifespan = app.router.lifespan_context(app)  # it lives as long as the application
+        await app.state.lifespan.__aenter__()
+        return cls(engine, app, load)
+
+
+def _offload_kv(args: argparse.Namespace, gib: float) -> None:
+    """Give the engine a CPU tier: vLLM's own on accelerators, ours on the CPU build."""
+    if not gib:
+        return
+    if not current_platform.is_cpu():
+        args.kv_offloading_size = gib
+        return
+    args.kv_transfer_config = KVTransferConfig(
+        kv_connector="OffloadingConnector",
+        kv_role="kv_both",
+        kv_connector_extra_config={
+            "spec_name": "HostOffloadingSpec",
+            "spec_module_path": "serve_app.host_offload",
+            "cpu_bytes_to_use": int(gib * 2**30),
+        },
+    )

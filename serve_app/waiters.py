@@ -1,0 +1,52 @@
+"""The gateways' side of waiting: each asks again and again until its request is placed."""
+
+import asyncio
+from dataclasses import dataclass
+
+from policies.types import Decision, RequestId
+
+
+@dataclass(slots=True)
+class _Waiter:
+    decided: asyncio.Future[Decision]
+    asked_at_s: float
+
+
+class Waiters:
+    """Waiting requests, their decisions once made, and when a gateway last asked for them."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[RequestId, _Waiter] = {}
+
+    def open(self, request: RequestId, now_s: float) -> None:
+        """Let gateways ask for a request."""
+        self._waiters[request] = _Waiter(asyncio.get_running_loop().create_future(), now_s)
+
+    def close(self, request: RequestId) -> None:
+        """Answer no more for a request."""
+        self._waiters.pop(request, None)
+
+    def decide(self, decision: Decision) -> None:
+        """Keep a decision for the one who asks."""
+        waiter = self._waiters.get(decision.booking.request)
+        if waiter and not waiter.decided.done():
+            waiter.decided.set_result(decision)
+
+    async def ask(self, request: RequestId, now_s: float, timeout_s: float) -> Decision | None:
+        """Return the decision, which is then forgotten here, or None if there is none in time.
+
+        Raises:
+            KeyError: this request does not wait.
+        """
+        waiter = self._waiters[request]
+        waiter.asked_at_s = now_s
+        await asyncio.wait({waiter.decided}, timeout=timeout_s)
+        if not waiter.decided.done():
+            return None
+        self.close(request)
+        return waiter.decided.result()
+
+    def abandoned(self, now_s: float, after_s: float) -> list[RequestId]:
+        """Return those for which nobody asked in the last `after_s`."""
+        waiters = self._waiters.items()
+        return [request for request, one in waiters if now_s - one.asked_at_s > after_s]

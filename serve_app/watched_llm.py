@@ -1,0 +1,65 @@
+"""vLLM's AsyncLLM, watched: when each turn's first token comes, and how much of it was cached."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from vllm.outputs import RequestOutput
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from policies.types import RequestId
+from serve_app.engine_turn import EngineTurn, current_turn
+
+
+class Watcher(Protocol):
+    """Who wants to know."""
+
+    def prefilled(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
+        """Hear that a prompt of which `tokens` were in no cache got its first token."""
+
+    def first_token(self, request: RequestId) -> None:
+        """Hear that a turn's prefill is done."""
+
+
+class WatchedLLM(AsyncLLM):
+    """Tells `watcher` of each generation of the turn in `current_turn`."""
+
+    watcher: Watcher
+
+    async def generate(
+        self, prompt: Any, sampling_params: SamplingParams, request_id: str, **more: Any
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Yield what AsyncLLM.generate yields."""
+        turn = current_turn.get()
+        kind = sampling_params.output_kind
+        if kind is RequestOutputKind.FINAL_ONLY and sampling_params.n == 1:
+            # The end comes as it would have; the first token is seen on the way.
+            sampling_params.output_kind = RequestOutputKind.CUMULATIVE
+        arrived_at_s = time.monotonic()
+        generated_tokens = 0
+        async with aclosing(
+            super().generate(prompt, sampling_params, request_id, **more)
+        ) as outputs:
+            async for output in outputs:
+                new_tokens = sum(len(one.token_ids) for one in output.outputs)
+                if turn and new_tokens:
+                    if not generated_tokens:
+                        self._note_first(turn, output, arrived_at_s)
+                    if kind is not RequestOutputKind.DELTA:
+                        new_tokens -= generated_tokens
+                    turn.output_tokens += new_tokens
+                    generated_tokens += new_tokens
+                if output.finished or kind is not RequestOutputKind.FINAL_ONLY:
+                    yield output
+
+    def _note_first(self, turn: EngineTurn, output: RequestOutput, arrived_at_s: float) -> None:
+        now_s = time.monotonic()
+        prompt_tokens, cached_tokens = len(output.prompt_token_ids or ()), output.num_cached_tokens
+        turn.prompt_tokens += prompt_tokens
+        turn.cached_tokens += cached_tokens or 0
+        self.watcher.prefilled(prompt_tokens - (cached_tokens or 0), arrived_at_s, now_s)
+        if turn.first_token_at_s is None:
+            turn.first_token_at_s = now_s
+            self.watcher.first_token(turn.request)
