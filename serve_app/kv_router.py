@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
@@ -34,6 +35,7 @@ class KVRouter(RequestRouter):
         self._timeout_s = kwargs["router_timeout_s"]
         self._client = RouterClient(self.app_name)
         self._silent_until_s = 0.0
+        self._sent: Counter[ReplicaID] = Counter()
         self._fallbacks = router_fallbacks()
 
     async def _choose_replica_for_request(
@@ -80,9 +82,25 @@ class KVRouter(RequestRouter):
         super().on_replica_actor_died(replica_id)
         self._client.tell("lose", ReplicaId(replica_id.unique_id))
 
+    def on_send_request(self, replica_id: ReplicaID) -> None:
+        """Count a request that this process sends."""
+        super().on_send_request(replica_id)
+        self._sent[replica_id] += 1
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        """Count it no longer, however it ended."""
+        super().on_request_completed(replica_id, internal_request_id)
+        self._sent[replica_id] -= 1
+        if not self._sent[replica_id]:
+            del self._sent[replica_id]
+
     def _with_room(self) -> list[RunningReplica]:
-        """Return the replicas that have room as far as this process knows, else all."""
-        return self.select_available_replicas() or self._replicas_list
+        """Return the replicas that have room, as far as this process fills them, else all."""
+        return [
+            one
+            for one in self._replicas_list
+            if self._sent[one.replica_id] < one.max_ongoing_requests
+        ] or self._replicas_list
 
     async def _place(self, turn: RouteRequest) -> RunningReplica | None:
         """Place a turn and return its replica; None where a pause is better before trying again."""

@@ -27,7 +27,7 @@ class RouterClient:
     """
 
     def __init__(self, app: str) -> None:
-        self._name = f"router:{app}:{version('warmturn')}"
+        self.name = f"router:{app}:{version('warmturn')}"
         self._actor: ActorHandle[RouterActor] | None = None
 
     async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
@@ -57,7 +57,7 @@ class RouterClient:
     def _find(self) -> "ActorHandle[RouterActor]":
         actor: Any = ray.remote(RouterActor)
         found: ActorHandle[RouterActor] = actor.options(
-            name=self._name,
+            name=self.name,
             namespace=NAMESPACE,
             get_if_exists=True,
             lifetime="detached",

@@ -1,0 +1,85 @@
+"""Requests for which no replica has room wait at the router."""
+
+from random import Random
+
+from policies.router import Router
+from policies.tunables import Tunables
+from policies.types import Decision, Park, RequestId
+from tests.policies.makers import make_request, make_state
+
+FULL = make_state("r1", total_blocks=100, free_blocks=0)
+FREE = make_state("r1", total_blocks=100, free_blocks=100)
+
+
+def make_router() -> Router:
+    """Return a router at which requests wait for at most 30 s."""
+    return Router(Tunables(max_park_s=30.0))
+
+
+def park(router: Router, name: str, at_s: float, blocks: int = 50) -> None:
+    """Let a request of these blocks wait from then on."""
+    request = make_request(
+        name, f"s-{name}", hashes=[], prompt_tokens=blocks * 10, arrived_at_s=at_s
+    )
+    assert isinstance(router.decide(request, [FULL], at_s, Random(0)), Park)
+
+
+def placed(router: Router, state: object, now_s: float) -> list[str]:
+    """Return whom the router lets go."""
+    decisions = router.place_waiting([state], now_s, Random(0))  # type: ignore[list-item]
+    assert all(isinstance(one, Decision) for one in decisions)
+    return [one.booking.request for one in decisions]
+
+
+def test_nobody_goes_while_there_is_no_room() -> None:
+    """Nor is anybody forgotten."""
+    router = make_router()
+    park(router, "q1", 0)
+    assert placed(router, FULL, 1) == []
+    assert len(router.waiting) == 1
+
+
+def test_as_many_go_as_there_is_room_for() -> None:
+    """The oldest first; each takes the room that it needs."""
+    router = make_router()
+    for at_s, name in enumerate(("q1", "q2", "q3")):
+        park(router, name, at_s)
+    assert placed(router, FREE, 5) == ["q1", "q2"]
+    assert placed(router, FREE, 5) == []
+    router.end(RequestId("q1"), 6)
+    assert placed(router, FREE, 6) == ["q3"]
+
+
+def test_a_small_request_passes_one_that_does_not_fit() -> None:
+    """Room that the first cannot use is not left empty."""
+    router = make_router()
+    park(router, "big", 0, blocks=90)
+    park(router, "small", 1, blocks=10)
+    assert placed(router, make_state("r1", total_blocks=100, free_blocks=20), 2) == ["small"]
+
+
+def test_who_waited_long_enough_goes_anyway() -> None:
+    """To the best replica, full as it is."""
+    router = make_router()
+    park(router, "q1", 0)
+    park(router, "q2", 10)
+    assert placed(router, FULL, 30) == ["q1"]
+
+
+def test_one_that_ended_waits_no_longer() -> None:
+    """Its client left."""
+    router = make_router()
+    park(router, "q1", 0)
+    router.end(RequestId("q1"), 1)
+    assert placed(router, FREE, 2) == []
+    assert router.in_flight.load(FREE.replica).uncached_tokens == 0
+
+
+def test_what_waits_costs_the_replica_it_waits_for() -> None:
+    """Its tokens are booked there, and replaced by the real booking once it goes."""
+    router = make_router()
+    park(router, "q1", 0)
+    assert router.in_flight.load(FREE.replica).uncached_tokens == 500
+    assert placed(router, FREE, 1) == ["q1"]
+    assert router.in_flight.load(FREE.replica).uncached_tokens == 500
+    assert router.in_flight.load(FREE.replica).blocks == 50

@@ -1,0 +1,186 @@
+"""The router actor's answers to gateways and replicas, without Ray around it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policies.kv_events import EventBatch, Snapshot
+from policies.tunables import Tunables
+from policies.types import ReplicaId, RequestId, SessionId
+from serve_app.replica_report import ReplicaReport, TurnEnd
+from serve_app.route_request import RouteRequest
+from serve_app.router_actor import RouterActor
+from tests.policies.makers import BLOCK_SIZE, make_hashes, make_state, make_stored
+
+R1, R2 = ReplicaId("r1"), ReplicaId("r2")
+PLACES = {R1: 64, R2: 64}
+
+
+@pytest.fixture
+async def actor() -> Any:
+    """An actor whose clock is stopped at the end."""
+    router = RouterActor()
+    yield router
+    if router._clock:
+        router._clock.cancel()
+
+
+def make_turn(name: str, *blocks: int, session: str | None = None) -> RouteRequest:
+    """Return a turn whose prompt is these blocks and two more tokens."""
+    return RouteRequest(
+        RequestId(name),
+        f"http-{name}",
+        None if session is None else SessionId(session),
+        np.array(make_hashes(*blocks), np.uint64),
+        len(blocks) * BLOCK_SIZE + 2,
+        BLOCK_SIZE,
+    )
+
+
+def make_report(replica: str, **changes: Any) -> ReplicaReport:
+    """Return the first report of an idle replica, which holds nothing."""
+    state = changes.pop("state", make_state(replica))
+    batch = EventBatch(state.replica, state.generation, 0, [])
+    fields = {"first_tokens": (), "ends": (), "snapshot": None, "batch": batch}
+    return ReplicaReport(state, BLOCK_SIZE, **fields | changes)
+
+
+async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:
+    """The replica that says that it holds the prompt gets it."""
+    await actor.report(make_report("r1"))
+    stored = make_stored(1, 2, names=[11, 12])
+    held = EventBatch(R2, 1, 0, [stored])
+    await actor.report(make_report("r2", batch=held))
+    placement = await actor.decide(make_turn("q1", 1, 2), PLACES)
+    assert placement is not None
+    assert (placement.replica, placement.expected_cached_tokens) == (R2, 2 * BLOCK_SIZE)
+
+
+async def test_a_replica_out_of_step_is_asked_for_a_snapshot(actor: RouterActor) -> None:
+    """After a gap, and in a new router, nothing is known until the snapshot comes."""
+    stored = make_stored(1, names=[11])
+    assert not await actor.report(make_report("r1", batch=EventBatch(R1, 1, 5, [stored])))
+    assert (await actor.configure(Tunables())).synced_replicas == 0
+    snapshot = Snapshot(R1, 1, 5, [stored])
+    assert await actor.report(make_report("r1", batch=None, snapshot=snapshot))
+    assert (await actor.configure(Tunables())).synced_replicas == 1
+
+
+async def test_a_lost_replica_gets_nothing_more(actor: RouterActor) -> None:
+    """Its blocks and bookings are gone at once, although a gateway still names it."""
+    await actor.report(make_report("r1"))
+    held = EventBatch(R2, 1, 0, [make_stored(1, 2, names=[11, 12])])
+    await actor.report(make_report("r2", batch=held))
+    await actor.lose(R2)
+    placement = await actor.decide(make_turn("q1", 1, 2), PLACES)
+    assert placement is not None
+    assert (placement.replica, placement.expected_cached_tokens) == (R1, 0)
+
+
+async def test_while_nobody_reported_all_are_candidates(actor: RouterActor) -> None:
+    """A router that just started places turns all the same."""
+    placement = await actor.decide(make_turn("q1", 1), PLACES)
+    assert placement is not None
+    assert placement.replica in PLACES
+
+
+FULL = make_state("r1", total_blocks=10, free_blocks=0)
+ROOMY = make_state("r1", total_blocks=10, free_blocks=10)
+
+
+async def test_a_waiting_turn_goes_once_there_is_room(actor: RouterActor) -> None:
+    """The gateway's question is answered as soon as the replica reports it."""
+    await actor.report(make_report("r1", state=FULL))
+    turn = make_turn("q1", 1, 2)
+    assert await actor.decide(turn, {R1: 64}) is None
+    question = asyncio.create_task(actor.wait(turn.request))
+    await asyncio.sleep(0)
+    await actor.report(make_report("r1", state=ROOMY))
+    placement = await question
+    assert placement is not None
+    assert placement.replica == R1
+    with pytest.raises(KeyError):
+        await actor.wait(turn.request)
+
+
+async def test_a_waiting_turn_that_is_given_up_frees_its_place(actor: RouterActor) -> None:
+    """Its client left, or its gateway placed it without the router."""
+    await actor.report(make_report("r1", state=FULL))
+    turn = make_turn("q1", 1, 2)
+    assert await actor.decide(turn, {R1: 64}) is None
+    await actor.give_up(turn.request)
+    assert (await actor.configure(Tunables())).waiting == 0
+    [replica] = await actor.replicas()
+    assert replica["booked_uncached_tokens"] == 0
+
+
+async def test_load_is_released_as_the_replica_reports(actor: RouterActor) -> None:
+    """The prefill with the first token, all else at the end."""
+    await actor.report(make_report("r1"))
+    turn = make_turn("q1", 1, 2)
+    await actor.decide(turn, {R1: 64})
+
+    async def booked() -> Sequence[int]:
+        [replica] = await actor.replicas()
+        return replica["booked_uncached_tokens"], replica["pinned_blocks"]
+
+    assert await booked() == (10, 3)
+    await actor.report(make_report("r1", first_tokens=(turn.request,)))
+    assert await booked() == (0, 3)
+    end = TurnEnd(turn.request, 10, 0, 5, 0.25)
+    await actor.report(make_report("r1", ends=(end,)))
+    assert await booked() == (0, 0)
+
+
+async def test_a_decision_can_be_explained(actor: RouterActor) -> None:
+    """What was weighed, why, and what came of it; by the id that the client saw."""
+    await actor.report(make_report("r1"))
+    await actor.report(make_report("r2"))
+    turn = make_turn("q1", 1, 2, session="s1")
+    placement = await actor.decide(turn, PLACES)
+    assert placement is not None
+    end = TurnEnd(turn.request, 10, 4, 5, 0.25)
+    await actor.report(make_report(placement.replica, ends=(end,)))
+    told = await actor.decision("http-q1")
+    assert told is not None
+    assert told["session"] == "s1"
+    assert told["replica"] == placement.replica
+    assert told["rule"] == "new"
+    assert set(told["seconds"]) == {"r1", "r2"}
+    assert set(told["seconds"]["r1"]) == {"kv_locality", "queue_depth", "kv_pressure"}
+    assert told["expected_ttft_s"] == pytest.approx(sum(told["seconds"][told["replica"]].values()))
+    assert told["outcome"] == {
+        "prompt_tokens": 10,
+        "cached_tokens": 4,
+        "output_tokens": 5,
+        "ttft_s": 0.25,
+    }
+    assert await actor.decision("another") is None
+
+
+async def test_tunables_change_what_is_decided_next(actor: RouterActor) -> None:
+    """A session leaves a slow home as soon as stickiness no longer keeps it there."""
+    slow = make_state("r1", prefill_tokens_per_s=1.0)
+    await actor.report(make_report("r1", state=slow))
+    await actor.decide(make_turn("q1", session="s1"), {R1: 64})
+    await actor.report(make_report("r2"))
+    await actor.configure(Tunables(stickiness_s=60.0))
+    stayed = await actor.decide(make_turn("q2", 1, session="s1"), PLACES)
+    await actor.configure(Tunables(stickiness_s=0.5))
+    moved = await actor.decide(make_turn("q3", 1, session="s1"), PLACES)
+    assert stayed is not None
+    assert moved is not None
+    assert (stayed.replica, moved.replica) == (R1, R2)
+
+
+async def test_sessions_are_listed_newest_first(actor: RouterActor) -> None:
+    """With where they live, and whether a turn of theirs runs."""
+    await actor.report(make_report("r1"))
+    for name in ("one", "two", "three"):
+        await actor.decide(make_turn(name, 1, session=name), {R1: 64})
+    listed = await actor.sessions(2)
+    assert [one["session"] for one in listed] == ["three", "two"]
+    assert all(one["replica"] == R1 and one["running"] for one in listed)
