@@ -14,10 +14,12 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from policies.types import SessionId
+from serve_app.http_message import HttpRequest
 from serve_app.segment_encoder import SegmentEncoder, cuts
 
 REPEATS = 10
 PATH = "/v1/chat/completions"
+BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,17 @@ class TokenizeCosts:
 
     `tokenize_full_ms`: the tokenizer alone, on the whole text. `tokenize_incremental_ms`: the
     encoder that has seen the session's last turn, on the whole text of its next one.
-    `render_turn_ms`: all of such a request, with JSON, validation, chat template and encoding.
+    `read_cold_ms` and `read_turn_ms`: all that is done with a request before it is routed, for one
+    of an unknown session and for such a next one: JSON, validation, chat template, encoding,
+    hashing, comparing with the last turn, handing the ids to the engine. `render_turn_ms`: the part
+    of the latter that gets the ids.
     """
 
     tokenize_full_ms: float
     tokenize_incremental_ms: float
     render_turn_ms: float
+    read_cold_ms: float
+    read_turn_ms: float
     session_tokens: int
     new_tokens: int
 
@@ -86,10 +93,13 @@ def measure(model: Path, session_tokens: int) -> TokenizeCosts:
     encoder.encode(session.text())
     incremental_ms = _time_ms(session, encoder.encode)
     after = sum(map(len, encoder.encode(session.text())))
+    render_turn_ms, read_cold_ms, read_turn_ms = _read_ms(model, session, 2 * after)
     return TokenizeCosts(
         tokenize_full_ms=full_ms,
         tokenize_incremental_ms=incremental_ms,
-        render_turn_ms=_render_turn_ms(model, session, 2 * after),
+        render_turn_ms=render_turn_ms,
+        read_cold_ms=read_cold_ms,
+        read_turn_ms=read_turn_ms,
         session_tokens=after,
         new_tokens=(after - before) // (2 * REPEATS),
     )
@@ -106,10 +116,12 @@ def _time_ms(session: Session, encode: Callable[[str], object]) -> float:
     return median(times_ms)
 
 
-def _render_turn_ms(model: Path, session: Session, max_tokens: int) -> float:
+def _read_ms(model: Path, session: Session, max_tokens: int) -> tuple[float, float, float]:
+    """Return what rendering a turn takes, and reading a cold prompt and a turn."""
     # They import vLLM, which takes many seconds.
     from serve_app import engine_args
-    from serve_app.render import Prompt, PromptRenderer
+    from serve_app.prompts import Prompts
+    from serve_app.render import PromptRenderer
 
     settings = {
         "model": str(model),
@@ -117,18 +129,26 @@ def _render_turn_ms(model: Path, session: Session, max_tokens: int) -> float:
         "hf_overrides": {"max_position_embeddings": max_tokens},
     }
     renderer = PromptRenderer(engine_args.parse(settings))
+    prompts = Prompts(renderer, "model", ["model"])
 
-    async def times_ms() -> list[float]:
+    async def read(body: bytes) -> None:
+        request = HttpRequest("POST", PATH, b"", (), body)
+        found = await prompts.read(request, SessionId("session"), BLOCK_SIZE)
+        assert found.not_rendered is None
+
+    def times_ms(use: Callable[[bytes], object]) -> list[float]:
         taken_ms = []
         for _ in range(REPEATS + 1):
             session.grow()
             body = session.body()
             started = time.perf_counter()
-            rendered = await renderer.render(PATH, body, SessionId("session"))
+            use(body)
             taken_ms.append((time.perf_counter() - started) * 1e3)
-            assert isinstance(rendered, Prompt)
-        return taken_ms[1:]  # the first one is cold
+        return taken_ms
 
-    turn_ms = median(asyncio.run(times_ms()))
+    with asyncio.Runner() as runner:
+        cold_ms, *turns_ms = times_ms(lambda body: runner.run(read(body)))
+    renders_ms = times_ms(lambda body: renderer.render(PATH, body, SessionId("session")))
+    prompts.close()
     renderer.close()
-    return turn_ms
+    return median(renders_ms), cold_ms, median(turns_ms)

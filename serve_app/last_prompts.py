@@ -1,29 +1,50 @@
 """The last prompts of each session: how much of a new one was there before."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from threading import Lock
-from typing import NewType
 
 import numpy as np
 
+from policies.turn import Turn
 from policies.types import SessionId
+from serve_app.prompt_hashes import PromptHashes
 from serve_app.segment_encoder import Ids
 
 GENERATION_PROMPT_TOKENS = 16
 """The end of a prompt that asks for an answer; templates write it otherwise once it has one."""
 
-PromptNumber = NewType("PromptNumber", int)
-"""Counts prompts, from 0."""
+
+@dataclass(slots=True, eq=False)
+class RememberedPrompt:
+    """What is kept of a prompt, for its session's next ones.
+
+    `turn` is None where no chat template made it. `hashes` is set, once, by whoever hashes it.
+    """
+
+    segments: Sequence[Ids]
+    turn: Turn | None = None
+    hashes: PromptHashes | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How long it is."""
+        return sum(map(len, self.segments))
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What a prompt shares with an earlier one of its session: `tokens` leading ones at least."""
+    """How many leading tokens a prompt shares with an earlier one of its session."""
 
-    earlier: PromptNumber
+    earlier: RememberedPrompt
     tokens: int
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether all of the earlier prompt is there, but for how it asked for an answer."""
+        return 0 < self.tokens >= self.earlier.tokens - GENERATION_PROMPT_TOKENS
 
 
 class LastPrompts:
@@ -36,55 +57,49 @@ class LastPrompts:
     def __init__(self, max_sessions: int, max_lineages: int) -> None:
         self._max_sessions = max_sessions
         self._max_lineages = max_lineages
-        self._sessions: OrderedDict[SessionId, dict[PromptNumber, Sequence[Ids]]] = OrderedDict()
-        self._count = 0
+        self._sessions: OrderedDict[SessionId, list[RememberedPrompt]] = OrderedDict()
         self._lock = Lock()
 
-    def add(
-        self, session: SessionId | None, segments: Sequence[Ids]
-    ) -> tuple[PromptNumber, Overlap | None]:
-        """Note a prompt; return its number, and what it shares with the session's most alike.
+    def add(self, session: SessionId | None, prompt: RememberedPrompt) -> Overlap | None:
+        """Note a prompt; return what it shares with the session's most alike, or None if it is new.
 
-        It takes the place of the one that it continues, or of the session's oldest.
+        Of several that are as much alike, the newest is meant. The prompt takes the place of the
+        one that it continues, or of the session's oldest.
         """
+        if session is None:
+            return None
         with self._lock:
-            number = PromptNumber(self._count)
-            self._count += 1
-            if session is None:
-                return number, None
-            prompts = self._sessions.setdefault(session, {})
+            prompts = self._sessions.setdefault(session, [])
             self._sessions.move_to_end(session)
             if len(self._sessions) > self._max_sessions:
                 self._sessions.popitem(last=False)
-            most = _most_alike(prompts, segments)
-            if most and most.tokens >= _tokens(prompts[most.earlier]) - GENERATION_PROMPT_TOKENS:
-                del prompts[most.earlier]
+            most = _most_alike(prompts, prompt)
+            if most and most.is_continued:
+                prompts.remove(most.earlier)
             elif len(prompts) == self._max_lineages:
-                del prompts[min(prompts)]
-            prompts[number] = segments
-            return number, most
+                del prompts[0]
+            prompts.append(prompt)
+            return most
 
 
-def _most_alike(
-    prompts: Mapping[PromptNumber, Sequence[Ids]], new: Sequence[Ids]
-) -> Overlap | None:
-    overlaps = [Overlap(one, shared_tokens(segments, new)) for one, segments in prompts.items()]
-    most = max(overlaps, key=lambda overlap: (overlap.tokens, overlap.earlier), default=None)
-    return most if most and most.tokens else None
-
-
-def _tokens(segments: Sequence[Ids]) -> int:
-    return sum(map(len, segments))
+def _most_alike(prompts: Sequence[RememberedPrompt], new: RememberedPrompt) -> Overlap | None:
+    overlaps = [Overlap(one, shared_tokens(one.segments, new.segments)) for one in prompts]
+    return max(reversed(overlaps), key=lambda overlap: overlap.tokens, default=None)
 
 
 def shared_tokens(one: Sequence[Ids], other: Sequence[Ids]) -> int:
-    """Return how many leading tokens two prompts share, or fewer if their segments differ."""
-    shared = 0
-    for a, b in zip(one, other, strict=False):
-        if a is not b:
-            tokens = min(len(a), len(b))
-            differences = np.flatnonzero(a[:tokens] != b[:tokens])
-            if len(differences) or len(a) != len(b):
-                return shared + int(differences[0] if len(differences) else tokens)
-        shared += len(a)
-    return shared
+    """Return how many leading tokens two prompts share."""
+    pairs = zip(one, other, strict=False)
+    same = [len(a) for a, _ in takewhile(lambda pair: _are_equal(*pair), pairs)]
+    a, b = _joined(one[len(same) :]), _joined(other[len(same) :])
+    tokens = min(len(a), len(b))
+    differences = np.flatnonzero(a[:tokens] != b[:tokens])
+    return sum(same) + int(differences[0] if len(differences) else tokens)
+
+
+def _are_equal(a: Ids, b: Ids) -> bool:
+    return a is b or np.array_equal(a, b)
+
+
+def _joined(segments: Sequence[Ids]) -> Ids:
+    return np.concatenate([np.empty(0, np.uint32), *segments])

@@ -24,13 +24,11 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from vllm.inputs import EngineInput
 
 from policies.types import SessionId
-from serve_app import text_renderer
+from serve_app import carried_ids, text_renderer
 from serve_app.anthropic_messages import AnthropicMessages
-from serve_app.last_prompts import LastPrompts, Overlap, PromptNumber
+from serve_app.last_prompts import LastPrompts, Overlap, RememberedPrompt
+from serve_app.render_notes import taking_notes
 from serve_app.segment_encoder import Ids
-
-WORKERS = 4
-"""Requests rendered at a time; encoding, the long part of a cold one, leaves the others the GIL."""
 
 SEGMENTS_BYTES = 512 * 2**20
 """Memory for segments: about 500 sessions of 100,000 tokens that share nothing."""
@@ -43,13 +41,16 @@ MAX_LINEAGES = 4
 class Prompt:
     """What a request's prompt is to the engine.
 
-    `overlap` says which of the session's earlier prompts it repeats most of, and how many leading
-    tokens, so that only what follows is left to hash. None if nothing alike is remembered.
+    `overlap` is with the most alike of its session's earlier ones, None if there are none. Model
+    and cache salt are the request's own. `can_carry_ids` is what carried_ids.can_carry says.
     """
 
     ids: Ids
-    number: PromptNumber
+    remembered: RememberedPrompt
     overlap: Overlap | None
+    model: str | None
+    cache_salt: str | None
+    can_carry_ids: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class _NoPrompt(Exception):
 
 
 class PromptRenderer:
-    """Renders requests for engines with the same arguments, on threads of its own."""
+    """Renders requests for engines with the same arguments. Any thread may call it."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         """Load tokenizer and templates; takes seconds.
@@ -76,10 +77,10 @@ class PromptRenderer:
         Raises:
             Exception: whatever vLLM raises if it cannot serve this model.
         """
-        self._pool = ThreadPoolExecutor(WORKERS, "render")
         self._renderer = text_renderer.from_args(args)
-        # It runs an event loop, and there may be one in this thread.
-        self._anthropic = self._pool.submit(AnthropicMessages, self._renderer, args).result()
+        with ThreadPoolExecutor(1) as pool:
+            # It runs an event loop, and there may be one in this thread.
+            self._anthropic = pool.submit(AnthropicMessages, self._renderer, args).result()
         self._last = LastPrompts(MAX_SESSIONS, MAX_LINEAGES)
         self._forms: dict[str, _Form] = {
             "/v1/chat/completions": (ChatCompletionRequest, self._chat),
@@ -89,32 +90,32 @@ class PromptRenderer:
         }
         self.in_segments = text_renderer.encode_in_segments(self._renderer.renderer, SEGMENTS_BYTES)
 
-    async def render(
-        self, path: str, body: bytes, session: SessionId | None
-    ) -> Prompt | NotRenderable:
-        """Return a request's prompt; never raise for what is in the request."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._render, path, body, session)
+    def render(self, path: str, body: bytes, session: SessionId | None) -> Prompt | NotRenderable:
+        """Return a request's prompt; never raise for what is in the request.
 
-    def close(self) -> None:
-        """End the threads, once they have done what they are at."""
-        self._pool.shutdown()
-        self._renderer.renderer.shutdown()
-
-    def _render(self, path: str, body: bytes, session: SessionId | None) -> Prompt | NotRenderable:
+        Takes up to seconds, in a thread without an event loop.
+        """
         if path not in self._forms:
             return NotRenderable("another path")
         model, render = self._forms[path]
         try:
-            with text_renderer.noting_segments() as turn:
-                rendered = asyncio.run(render(model.model_validate(json.loads(body))))
+            request: Any = model.model_validate(json.loads(body))
+            can_carry_ids = carried_ids.can_carry(path, body, request, self._renderer.use_harmony)
+            with taking_notes() as notes:
+                rendered = asyncio.run(render(request))
             ids = np.asarray(_ids(rendered), np.uint32)
+            turn = notes.turn(len(ids))
         except _NoPrompt as reason:
             return NotRenderable(str(reason))
         except Exception as error:  # what vLLM raises for bad requests has no common base
             return NotRenderable(type(error).__name__)
-        number, overlap = self._last.add(session, turn.segments or (ids,))
-        return Prompt(ids, number, overlap)
+        remembered = RememberedPrompt(notes.segments or (ids,), turn)
+        overlap = self._last.add(session, remembered)
+        return Prompt(ids, remembered, overlap, request.model, request.cache_salt, can_carry_ids)
+
+    def close(self) -> None:
+        """Let go of the tokenizer's threads."""
+        self._renderer.renderer.shutdown()
 
     async def _chat(self, request: ChatCompletionRequest) -> EngineInput:
         rendered = await self._renderer.render_chat(request)

@@ -4,11 +4,7 @@ Importing this module imports vLLM, which takes many seconds.
 """
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -28,7 +24,8 @@ from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.tokenizers.hf import get_cached_tokenizer
 
 from serve_app.engine_args import import_parser_plugins
-from serve_app.segment_encoder import Ids, SegmentEncoder, cuts
+from serve_app.render_notes import notes
+from serve_app.segment_encoder import SegmentEncoder, cuts
 
 
 class NotText(Exception):
@@ -36,7 +33,10 @@ class NotText(Exception):
 
 
 class TextRenderer(OnlineRenderer):
-    """vLLM's renderer that refuses what is not text before anything is fetched or decoded."""
+    """vLLM's renderer that refuses what is not text before anything is fetched or decoded.
+
+    It notes what it gives to the chat template.
+    """
 
     async def preprocess_chat(
         self, request: Any, messages: list[Any], *args: Any, **kwargs: Any
@@ -48,7 +48,10 @@ class TextRenderer(OnlineRenderer):
         """
         if has_non_text_content(messages):
             raise NotText
-        return await super().preprocess_chat(request, messages, *args, **kwargs)
+        rendered = await super().preprocess_chat(request, messages, *args, **kwargs)
+        if (noted := notes()) is not None:
+            noted.tools, noted.conversation = kwargs.get("tool_dicts") or (), rendered[0]
+        return rendered
 
     async def preprocess_completion(
         self, request: Any, prompt_input: Any, prompt_embeds: Any, **kwargs: Any
@@ -93,26 +96,6 @@ def from_args(args: argparse.Namespace) -> TextRenderer:
     return renderer
 
 
-@dataclass(slots=True)
-class Turn:
-    """The segments that were encoded while a turn was rendered; None if it was encoded whole."""
-
-    segments: tuple[Ids, ...] | None = None
-
-
-_turn: ContextVar[Turn] = ContextVar("turn")
-
-
-@contextmanager
-def noting_segments() -> Iterator[Turn]:
-    """Note the segments of what is rendered in this context."""
-    token = _turn.set(Turn())
-    try:
-        yield _turn.get()
-    finally:
-        _turn.reset(token)
-
-
 def encode_in_segments(renderer: BaseRenderer[Any], max_bytes: int) -> bool:
     """Let a renderer remember the segments it has encoded, up to `max_bytes`.
 
@@ -134,16 +117,16 @@ def encode_in_segments(renderer: BaseRenderer[Any], max_bytes: int) -> bool:
     whole = renderer._tokenize_prompt_async
 
     async def tokenize(prompt: TextPrompt, params: TokenizeParams) -> TokensPrompt:
-        turn = _turn.get(None)
+        noted = notes()
         if (
-            turn is None  # nobody can use arrays, such as vLLM itself when it tries a template
+            noted is None  # nobody can use arrays, such as vLLM itself when it tries a template
             or params.truncate_prompt_tokens is not None
             or params.return_token_offsets
             or (params.add_special_tokens and adds_tokens)
         ):
             return await whole(prompt, params)
-        turn.segments = encoder.encode(prompt["prompt"])
-        ids: Any = np.concatenate([np.empty(0, np.uint32), *turn.segments])
+        noted.segments = encoder.encode(prompt["prompt"])
+        ids: Any = np.concatenate([np.empty(0, np.uint32), *noted.segments])
         return TokensPrompt(prompt_token_ids=ids, **prompt)  # type: ignore[typeddict-item]  # as vLLM
 
     renderer._tokenize_prompt_async = tokenize

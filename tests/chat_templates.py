@@ -11,13 +11,21 @@ CHATML = """\
 {%- endfor %}
 {%- endif %}<|im_end|>
 {% endif %}
+{%- set last = namespace(user=-1) %}
+{%- for message in messages %}
+{%- if message.role == 'user' %}{% set last.user = loop.index0 %}{% endif %}
+{%- endfor %}
 {%- for message in messages %}
 {%- if message.role == 'tool' %}<|im_start|>user
 <tool_response>
 {{ message.content }}
 </tool_response><|im_end|>
 {% elif message.role != 'system' or not loop.first %}<|im_start|>{{ message.role }}
-{{ message.content or '' }}
+{% if message.reasoning and loop.index0 > last.user %}<think>
+{{ message.reasoning }}
+</think>
+{% endif %}
+{{- message.content or '' }}
 {%- for call in message.tool_calls or [] %}
 <tool_call>
 {{ call.function | tojson }}

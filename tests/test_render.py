@@ -24,8 +24,9 @@ from vllm.entrypoints.launchers.render.app_state import init_render_app_state
 
 from policies.types import SessionId
 from serve_app import asgi_client, engine_args
+from serve_app.carried_ids import with_ids
 from serve_app.http_message import HttpRequest, ResponseStart
-from serve_app.last_prompts import PromptNumber
+from serve_app.last_prompts import RememberedPrompt
 from serve_app.render import NotRenderable, Prompt, PromptRenderer
 from serve_app.segment_encoder import Ids, SegmentEncoder
 from serve_app.text_renderer import encode_in_segments
@@ -85,15 +86,21 @@ class Model:
     def render(
         self, path: str, body: Any, session: SessionId | None = None
     ) -> Prompt | NotRenderable:
-        """Render a request and compare; what vLLM refuses has no ids."""
+        """Render a request and compare; what vLLM refuses has no ids.
+
+        Where ids can be put into the request, vLLM renders it to those.
+        """
         content = json.dumps({"model": "m"} | body).encode()
-        rendered = asyncio.run(self.ours.render(path, content, session))
+        rendered = self.ours.render(path, content, session)
         expected = self.vllms.ids(path, content)
         if isinstance(rendered, NotRenderable):
             assert expected is None
         else:
             assert rendered.ids.dtype == np.uint32
             assert rendered.ids.tolist() == expected
+            if rendered.can_carry_ids:
+                other = rendered.ids[::-1]
+                assert self.vllms.ids(path, with_ids(content, other)) == other.tolist()
         return rendered
 
 
@@ -164,7 +171,7 @@ def test_a_session_is_rendered_as_vllm_does(
 ) -> None:
     """Each turn's ids are vLLM's, whatever was rendered before, and its overlap is true."""
     session = SessionId(f"session-{next(session_numbers)}")
-    earlier: dict[PromptNumber, Ids] = {}
+    earlier: dict[RememberedPrompt, Ids] = {}
     for turn in turns:
         rendered = model.render(path, FORMS[path](turn), session)
         if isinstance(rendered, NotRenderable):
@@ -173,7 +180,7 @@ def test_a_session_is_rendered_as_vllm_does(
             assert rendered.overlap is not None
             tokens = rendered.overlap.tokens
             assert np.array_equal(rendered.ids[:tokens], earlier[rendered.overlap.earlier][:tokens])
-        earlier[rendered.number] = rendered.ids
+        earlier[rendered.remembered] = rendered.ids
 
 
 @relaxed
@@ -230,7 +237,7 @@ def test_thinking_is_disabled_as_the_template_can(model: Model) -> None:
     """Where a template refuses to go without thinking, vLLM's engine asks it for little."""
     talk = Conversation("s", [("user", "hello")])
     body = {"model": "m"} | talk.messages() | {"thinking": {"type": "disabled"}}
-    rendered = asyncio.run(model.ours.render(MESSAGES, json.dumps(body).encode(), None))
+    rendered = model.ours.render(MESSAGES, json.dumps(body).encode(), None)
     assert isinstance(rendered, Prompt)
     assert np.array_equal(
         rendered.ids, model.prompt(CHAT, talk.chat() | {"reasoning_effort": "low"}).ids
@@ -256,7 +263,7 @@ def test_a_long_session_is_encoded_in_segments(
     second = model.prompt(CHAT, talk.chat(), session)
     assert len(encoded) == (2 if model.ours.in_segments else 0)
     assert second.overlap is not None
-    assert second.overlap.earlier == first.number
+    assert second.overlap.earlier is first.remembered
     assert second.overlap.tokens >= len(first.ids) - 1
 
 
@@ -286,7 +293,7 @@ def test_threads_do_not_disturb_each_other(model: Model) -> None:
     ]
 
     def ours(body: bytes) -> list[int]:
-        rendered = asyncio.run(model.ours.render(CHAT, body, SessionId("same")))
+        rendered = model.ours.render(CHAT, body, SessionId("same"))
         assert isinstance(rendered, Prompt)
         return list(map(int, rendered.ids))
 
@@ -376,4 +383,4 @@ def test_what_has_no_ids(
 )
 def test_bodies_and_paths_without_ids(model: Model, path: str, body: bytes) -> None:
     """Bodies that cannot be parsed, several prompts at once and other paths give a reason."""
-    assert isinstance(asyncio.run(model.ours.render(path, body, None)), NotRenderable)
+    assert isinstance(model.ours.render(path, body, None), NotRenderable)

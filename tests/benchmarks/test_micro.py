@@ -8,7 +8,14 @@ import pytest
 from benchmarks import micro
 
 DECIDING = ("hash_ms", "match_ms", "decide_ms", "apply_blocks_per_s", "bytes_per_block")
-TOKENIZING = ("tokenize_full_ms", "tokenize_incremental_ms", "render_turn_ms", "new_tokens")
+TOKENIZING = (
+    "tokenize_full_ms",
+    "tokenize_incremental_ms",
+    "render_turn_ms",
+    "read_cold_ms",
+    "read_turn_ms",
+    "new_tokens",
+)
 
 
 @pytest.fixture(autouse=True)
