@@ -46,7 +46,7 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
 
     async def sessions(request: Request) -> Any:
         limit = request.query_params.get("limit", str(DEFAULT_SESSIONS))
-        if not limit.isdecimal() or not 0 < int(limit) <= MAX_SESSIONS:
+        if not (limit.isascii() and limit.isdecimal()) or not 0 < int(limit) <= MAX_SESSIONS:
             raise ApiError(400, f"limit must be a number from 1 to {MAX_SESSIONS}")
         return {"sessions": await router.call("sessions", int(limit), timeout_s=TIMEOUT_S)}
 

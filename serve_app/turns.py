@@ -3,18 +3,27 @@
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from policies.types import RequestId, SessionId
 from serve_app.http_message import HttpRequest
 from serve_app.metrics import prefix_break_tokens, prefix_breaks, prompts_not_rendered
 from serve_app.route_request import RouteRequest
 
-if TYPE_CHECKING:  # importing them imports vLLM
-    from serve_app.prompts import Prompts, ReadPrompt
+if TYPE_CHECKING:  # importing it imports vLLM
+    from serve_app.prompts import ReadPrompt
 
 TURN_PATHS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"))
 """Paths whose POST requests have a prompt."""
+
+
+class PromptsLike(Protocol):
+    """What reads prompts; Prompts is the real one."""
+
+    async def read(
+        self, request: HttpRequest, session: SessionId | None, block_size: int | None
+    ) -> "ReadPrompt":
+        """Read a request's prompt, as Prompts.read does."""
 
 
 class Turns:
@@ -23,7 +32,7 @@ class Turns:
     `block_size` returns the engines', or None while nobody knows it.
     """
 
-    def __init__(self, prompts: "Prompts | None", block_size: Callable[[], int | None]) -> None:
+    def __init__(self, prompts: PromptsLike | None, block_size: Callable[[], int | None]) -> None:
         self._prompts = prompts
         self._block_size = block_size
         self._not_rendered = prompts_not_rendered()

@@ -16,6 +16,8 @@ from serve_app.config import GatewayConfig
 from serve_app.gateway import PASSED_PATHS, build_gateway
 from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
+from serve_app.route_request import RouteRequest, RouterStatus
+from serve_app.turns import Turns
 
 JSON: Headers = ((b"content-type", b"application/json"),)
 SSE: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"),)
@@ -33,9 +35,9 @@ class FakeReplicas:
 
     @asynccontextmanager
     async def send(
-        self, request: HttpRequest, session_id: SessionId | None
+        self, request: HttpRequest, turn: RouteRequest | None
     ) -> AsyncGenerator[Response, None]:
-        self.requests.append((request, session_id))
+        self.requests.append((request, turn.session if turn else None))
         start, *rest = self.scripts.pop(0)
         if isinstance(start, Exception):
             raise start
@@ -66,8 +68,22 @@ def _ok(*body: Any, headers: Headers = JSON, status: int = 200) -> list[Any]:
     return [ResponseStart(status, headers), *body]
 
 
+class NoRouter:
+    """A router that nobody is to ask."""
+
+    status: RouterStatus | None = None
+
+    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
+        raise AssertionError(method, args, timeout_s)
+
+
+def _gateway(replicas: FakeReplicas, **config: Any) -> ASGIApp:
+    turns = Turns(None, lambda: None)
+    return build_gateway(replicas, turns, NoRouter(), NoRouter(), GatewayConfig(**config))
+
+
 def _client(replicas: FakeReplicas, **config: Any) -> httpx.AsyncClient:
-    app: ASGIApp = build_gateway(replicas, GatewayConfig(**config))
+    app = _gateway(replicas, **config)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
@@ -216,7 +232,7 @@ async def test_a_body_that_stops_coming(monkeypatch: pytest.MonkeyPatch) -> None
         await asyncio.sleep(60)
         return {"type": "http.disconnect"}
 
-    await _call(build_gateway(FakeReplicas(), GatewayConfig()), receive, sent)
+    await _call(_gateway(FakeReplicas()), receive, sent)
     assert sent[0]["status"] == 408
 
 
@@ -374,7 +390,7 @@ async def test_a_client_that_hangs_up_aborts_its_request() -> None:
     async def receive() -> Message:
         return {"type": "http.request", "body": b"{}"}
 
-    exchange = asyncio.create_task(_call(build_gateway(replicas, GatewayConfig()), receive, sent))
+    exchange = asyncio.create_task(_call(_gateway(replicas), receive, sent))
     while len(sent) < 2:
         await asyncio.sleep(0.001)
     exchange.cancel()
@@ -390,5 +406,5 @@ async def test_a_client_that_hangs_up_while_sending() -> None:
     async def receive() -> Message:
         return {"type": "http.disconnect"}
 
-    await _call(build_gateway(FakeReplicas(), GatewayConfig()), receive, sent)
+    await _call(_gateway(FakeReplicas()), receive, sent)
     assert sent == []

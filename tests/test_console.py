@@ -1,0 +1,82 @@
+"""The router's knowledge over HTTP, from a fake router."""
+
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from serve_app.console import console_routes
+from serve_app.route_request import RouterStatus
+from serve_app.router_client import RouterSilent
+
+STATUS = RouterStatus(32, replicas=2, synced_replicas=2, sessions=1, blocks=7, waiting=0)
+
+
+class FakeRouter:
+    """Answers what it was given, or is silent."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.status: RouterStatus | None = STATUS if answers else None
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
+        assert timeout_s > 0
+        self.asked.append((method, *args))
+        if not self.answers:
+            raise RouterSilent("no answer in 5 s")
+        return self.answers[method]
+
+
+async def _get(router: FakeRouter, path: str) -> httpx.Response:
+    transport = httpx.ASGITransport(Starlette(routes=console_routes(router, router)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        return await client.get(path)
+
+
+async def test_a_decision_by_its_request_id() -> None:
+    """The id may be any that a client sent."""
+    router = FakeRouter(decision={"replica": "r1"})
+    response = await _get(router, "/warmturn/decisions/my-id.1")
+    assert response.json() == {"replica": "r1"}
+    assert router.asked == [("decision", "my-id.1")]
+
+
+async def test_a_decision_that_nobody_remembers() -> None:
+    """It's a 404 that says so."""
+    response = await _get(FakeRouter(decision=None), "/warmturn/decisions/old")
+    assert response.status_code == 404
+    assert "old" in response.json()["error"]["message"]
+
+
+async def test_replicas_with_the_routers_own_state() -> None:
+    """Whether the router knows all is seen beside what it knows."""
+    response = await _get(FakeRouter(replicas=[{"replica": "r1"}]), "/warmturn/replicas")
+    assert response.json()["replicas"] == [{"replica": "r1"}]
+    assert response.json()["router"]["synced_replicas"] == 2
+
+
+@pytest.mark.parametrize(("query", "limit"), [("", 100), ("?limit=7", 7), ("?limit=10000", 10000)])
+async def test_as_many_sessions_as_asked_for(query: str, limit: int) -> None:
+    """A hundred unless told otherwise."""
+    router = FakeRouter(sessions=[])
+    assert (await _get(router, f"/warmturn/sessions{query}")).json() == {"sessions": []}
+    assert router.asked == [("sessions", limit)]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "10001", "many", "", "1.5", "\u0663"])
+async def test_a_limit_that_is_none(limit: str) -> None:
+    """It's refused in words."""
+    response = await _get(FakeRouter(sessions=[]), f"/warmturn/sessions?limit={limit}")
+    assert response.status_code == 400
+    assert "limit" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["decisions/x", "replicas", "sessions"])
+async def test_a_silent_router_is_said_to_be_silent(path: str) -> None:
+    """503, and when to try again."""
+    response = await _get(FakeRouter(), f"/warmturn/{path}")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    assert "router" in response.json()["error"]["message"]
