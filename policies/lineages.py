@@ -54,6 +54,13 @@ class Lineages:
         self._tails[session] = (*kept, _Tail(len(hashes), hashes[-1]))
         self._owners[hashes[-1]] = session
 
+    def add_tail(self, session: SessionId, blocks: int, last_block: BlockHash) -> None:
+        """Note a lineage by how its last turn ended, as nothing else of it is known."""
+        tails = (*self._tails.get(session, ()), _Tail(blocks, last_block))
+        self._disown(session, tails[: -self.max_lineages])
+        self._tails[session] = tails[-self.max_lineages :]
+        self._owners[last_block] = session
+
     def forget(self, session: SessionId) -> None:
         """Forget a session."""
         self._disown(session, self._tails.pop(session, ()))

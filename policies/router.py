@@ -1,6 +1,6 @@
 """Everything the router knows, and what each thing that happens does to it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -8,7 +8,7 @@ from policies.candidate import gather_candidates
 from policies.in_flight import InFlight
 from policies.prefix_index import PrefixIndex
 from policies.route import route
-from policies.sessions import Sessions
+from policies.sessions import LastTurn, Sessions
 from policies.tunables import Tunables
 from policies.types import (
     Booking,
@@ -96,6 +96,11 @@ class Router:
         due = self.waiting.due(replicas, self.in_flight, now_s)
         outcomes = [self.decide(request, replicas, now_s, rng) for request in due]
         return [outcome for outcome in outcomes if isinstance(outcome, Decision)]
+
+    def resume(self, turns: Iterable[LastTurn], replica: ReplicaId, now_s: float) -> None:
+        """Learn of the sessions that a replica served; their `at_s` are seconds before now."""
+        for turn in turns:
+            self.sessions.resume(replace(turn, at_s=now_s + turn.at_s), replica)
 
     def first_byte(self, request: RequestId) -> None:
         """Note that a request's prefill is done."""

@@ -35,6 +35,20 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class LastTurn:
+    """What a replica remembers of a session that it served: its last turn there.
+
+    The prompt had `full_blocks`, the last of them `last_block`, and took `blocks` at `at_s`.
+    """
+
+    session: SessionId
+    full_blocks: int
+    last_block: BlockHash | None
+    blocks: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Residents:
     """Sessions between turns that live on a replica, and the GPU blocks they are about to claim.
 
@@ -102,6 +116,17 @@ class Sessions:
         self.lineages.add_turn(session, hashes)
         if len(self._sessions) > self.max_sessions:
             self._forget(next(iter(self._sessions)))
+
+    def resume(self, turn: LastTurn, replica: ReplicaId) -> None:
+        """Learn of a session from a replica that served it, unless more recent turns are known."""
+        known = self._sessions.get(turn.session)
+        if known and known.seen_at_s >= turn.at_s:
+            return
+        resumed = Session(replica, 1, turn.blocks, self.think_s, turn.at_s, turn.at_s)
+        self._sessions.pop(turn.session, None)
+        self._put(turn.session, resumed)
+        if turn.last_block is not None:
+            self.lineages.add_tail(turn.session, turn.full_blocks, turn.last_block)
 
     def end_turn(self, session: SessionId, now_s: float) -> None:
         """Note that a turn ended, however it did."""

@@ -69,7 +69,10 @@ class Engine:
 
         `turn` is what the router was asked; None where it was not.
         """
-        engine_turn = EngineTurn(turn.request) if turn else None
+        engine_turn = None
+        if turn:
+            engine_turn = EngineTurn(turn.request)
+            self._reporter.began(turn)
         context = copy_context()
         context.run(current_turn.set, engine_turn)
         try:

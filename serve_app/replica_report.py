@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from policies.kv_events import EventBatch, Snapshot
+from policies.sessions import LastTurn
 from policies.types import ReplicaState, RequestId
 
 
@@ -25,7 +26,8 @@ class ReplicaReport:
     """What is new since the last report.
 
     `first_tokens` are turns whose prefill is done. KV events come as a `batch`, or where the router
-    asked for it as a `snapshot` in their place; both are None where there were none.
+    asked for it as a `snapshot` in their place, with the `last_turns` of the sessions served here,
+    whose `at_s` is relative to now. Both are None where there was no event.
     """
 
     state: ReplicaState
@@ -34,3 +36,4 @@ class ReplicaReport:
     ends: tuple[TurnEnd, ...]
     snapshot: Snapshot | None
     batch: EventBatch | None
+    last_turns: tuple[LastTurn, ...] = ()

@@ -10,7 +10,9 @@ from serve_app.engine_load import EngineLoad
 from serve_app.engine_turn import EngineTurn
 from serve_app.kv_event_stream import Endpoints, Lost, follow
 from serve_app.kv_mirror import KvMirror
+from serve_app.last_turns import LastTurns
 from serve_app.replica_report import ReplicaReport, TurnEnd
+from serve_app.route_request import RouteRequest
 from serve_app.router_client import RouterClient, RouterSilent
 
 logger = logging.getLogger("ray.serve")
@@ -40,6 +42,11 @@ class Reporter:
         self._silent = False
         self._first_tokens: list[RequestId] = []
         self._ends: list[TurnEnd] = []
+        self._last_turns = LastTurns()
+
+    def began(self, turn: RouteRequest) -> None:
+        """Hear that a turn begins."""
+        self._last_turns.add(turn)
 
     def prefilled(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
         """Hear of a prefill, as WatchedLLM tells it."""
@@ -112,4 +119,7 @@ class Reporter:
         self._events = []
         first_tokens, self._first_tokens = tuple(self._first_tokens), []
         ends, self._ends = tuple(self._ends), []
-        return ReplicaReport(state, self._load.block_size, first_tokens, ends, snapshot, batch)
+        last_turns = self._last_turns.aged() if snapshot else ()
+        return ReplicaReport(
+            state, self._load.block_size, first_tokens, ends, snapshot, batch, last_turns
+        )

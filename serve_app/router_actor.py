@@ -110,6 +110,7 @@ class RouterActor:
         self._known[replica] = _Known(report.state, report.block_size, now_s)
         if report.snapshot:
             self._router.index.restore(report.snapshot, now_s)
+            self._router.resume(report.last_turns, replica, now_s)
         if report.batch:
             self._router.index.apply(report.batch, now_s)
         for request in report.first_tokens:

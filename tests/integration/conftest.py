@@ -12,7 +12,7 @@ import pytest
 from ray import serve
 
 from serve_app import packaged_model, serve_file
-from serve_app.http_message import HttpRequest
+from serve_app.http_message import REPLICA_HEADER, HttpRequest
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
 from tests import tiny_model
 
@@ -86,20 +86,28 @@ class Service:
     url: str
     model: str
 
-    def engine_metric(self, name: str, session: str) -> float:
-        """Return one of vLLM's metrics, from the replica on which this session lives."""
-        handle = serve.get_deployment_handle("engine", APP).options(stream=True, session_id=session)
-        request = HttpRequest("GET", "/metrics", b"", (), b"")
-        answer: Any = handle.http.remote(request)
-        text = b"".join(piece for piece in answer if isinstance(piece, bytes)).decode()
-        lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
-        assert lines, f"no metric {name}"
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+    def engine_metric(self, name: str) -> float:
+        """Return one of vLLM's metrics, summed over the replicas."""
+        running = serve.status().applications[APP].deployments["engine"].replica_states["RUNNING"]
+        found: dict[bytes, float] = {}
+        while len(found) < running:
+            replica, text = self._metrics()
+            lines = [one for one in text.splitlines() if one.startswith((f"{name}{{", f"{name} "))]
+            assert lines, f"no metric {name}"
+            found[replica] = sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+        return sum(found.values())
 
-    async def settle(self, name: str, session: str, value: float, within_s: float) -> None:
+    def _metrics(self) -> tuple[bytes, str]:
+        """Return the name and all metrics of any replica."""
+        handle = serve.get_deployment_handle("engine", APP).options(stream=True)
+        answer: Any = handle.http.remote(HttpRequest("GET", "/metrics", b"", (), b""), None)
+        start, *body = answer
+        return dict(start.headers)[REPLICA_HEADER], b"".join(body).decode()
+
+    async def settle(self, name: str, value: float, within_s: float) -> None:
         """Wait until a metric has this value; fail when it takes longer."""
         async with asyncio.timeout(within_s):
-            while await asyncio.to_thread(self.engine_metric, name, session) != value:
+            while await asyncio.to_thread(self.engine_metric, name) != value:
                 await asyncio.sleep(0.1)
 
 

@@ -42,12 +42,12 @@ async def test_a_client_that_hangs_up_frees_the_engine(service: Service, stream:
             headers={"X-Session-ID": session},
         )
         exchange = asyncio.create_task(http.send(request, stream=True))
-        await service.settle(RUNNING, session, 1, within_s=10)
+        await service.settle(RUNNING, 1, within_s=10)
         if stream:
             await (await exchange).aclose()
         else:
             exchange.cancel()
-    await service.settle(RUNNING, session, 0, within_s=2)
+    await service.settle(RUNNING, 0, within_s=2)
 
 
 async def test_when_full_clients_are_told_to_come_back(service: Service) -> None:

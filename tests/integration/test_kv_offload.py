@@ -40,11 +40,11 @@ def test_an_evicted_session_comes_back_from_the_cpu_tier(service: Service) -> No
         others = [ask(number)[0] for number in range(1, 4)]
         assert prompt_tokens * 4 > 2 * PRIMARY_BLOCKS * BLOCK_TOKENS
 
-        cpu_hits = service.engine_metric(CPU_HITS, SESSION)
-        primary_hits = service.engine_metric(PRIMARY_HITS, SESSION)
+        cpu_hits = service.engine_metric(CPU_HITS)
+        primary_hits = service.engine_metric(PRIMARY_HITS)
         again, _, cached = ask(0)
         assert cached >= prompt_tokens - BLOCK_TOKENS
-        assert service.engine_metric(CPU_HITS, SESSION) - cpu_hits == cached
-        assert service.engine_metric(PRIMARY_HITS, SESSION) == primary_hits
+        assert service.engine_metric(CPU_HITS) - cpu_hits == cached
+        assert service.engine_metric(PRIMARY_HITS) == primary_hits
         assert again == first
         assert len({first, *others}) == 4

@@ -79,7 +79,7 @@ def test_speculation_has_tokens_accepted(
     client: openai.OpenAI, smollm2_service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where an answer repeats its prompt, n-gram speculation guesses tokens right."""
-    before = smollm2_service.engine_metric(ACCEPTED, "")
+    before = smollm2_service.engine_metric(ACCEPTED)
     text = "def add(left, right):\n    return left + right\n" * 4
     question = f"Repeat this code exactly:\n```python\n{text}```"
     client.chat.completions.create(
@@ -88,7 +88,7 @@ def test_speculation_has_tokens_accepted(
         max_tokens=60,
         temperature=0,
     )
-    accepted = smollm2_service.engine_metric(ACCEPTED, "") - before
+    accepted = smollm2_service.engine_metric(ACCEPTED) - before
     with capsys.disabled():
         print(f"\naccepted tokens: {accepted:.0f} of an answer of 60")
     assert accepted >= 10

@@ -5,6 +5,7 @@ from random import Random
 
 from policies.kv_events import EventBatch
 from policies.router import Router
+from policies.sessions import LastTurn
 from policies.tunables import Tunables
 from policies.types import (
     Decision,
@@ -198,3 +199,38 @@ def test_a_replica_is_gone() -> None:
     assert not router.index.match(make_hashes(1, 2))
     left = [state for state in STATES if state.replica != gone]
     assert decide(router, make_turn("q2", 1, 2, session="s"), left, 5).rule is Rule.MOVED
+
+
+def test_a_new_router_learns_of_sessions_from_their_replicas() -> None:
+    """A session stays where it lived, and a prompt that extends it belongs to it."""
+    router = make_router()
+    first, second = make_turn("q1", 1, 2), make_turn("q2", 1, 2, 3)
+    tail = LastTurn(SessionId("s1"), 2, first.hashes[-1], first.blocks, -5.0)
+    router.resume([tail], R2, now_s=100.0)
+    decision = decide(router, second, now_s=100.0)
+    assert (decision.booking.session, decision.replica, decision.rule) == ("s1", R2, Rule.STAYED)
+
+
+def test_of_two_replicas_the_one_that_saw_a_session_last_is_its_home() -> None:
+    """Whichever tells of it first."""
+    old = LastTurn(SessionId("s1"), 0, None, 3, -50.0)
+    new = LastTurn(SessionId("s1"), 0, None, 3, -5.0)
+    for turns in ([(old, R1), (new, R2)], [(new, R2), (old, R1)]):
+        router = make_router()
+        for turn, replica in turns:
+            router.resume([turn], replica, now_s=100.0)
+        known = router.sessions.get(SessionId("s1"))
+        assert known is not None
+        assert (known.replica, known.seen_at_s) == (R2, 95.0)
+
+
+def test_numbers_that_change_apply_to_what_is_known() -> None:
+    """Bookings made before are expired by the new limit, and sessions forgotten by it."""
+    router = make_router(booking_expiry_s=1000.0, session_expiry_s=1000.0)
+    decide(router, make_turn("q1", 1, session="s1"))
+    router.expire(now_s=50)
+    assert len(router.sessions) == 1
+    router.tune(Tunables(booking_expiry_s=10.0, session_expiry_s=10.0))
+    assert len(router.expire(now_s=50)) == 1
+    router.expire(now_s=61)
+    assert len(router.sessions) == 0
