@@ -12,9 +12,8 @@ import msgspec
 from benchmarks.exchange import Exchange
 from benchmarks.live_sessions import Script
 from policies.types import ReplicaId, SessionId
-from serve_app.http_message import REPLICA_HEADER
+from serve_app.http_message import EXPECTED_HEADER, REPLICA_HEADER
 
-EXPECTED_HEADER = "x-warmturn-expected-cached-tokens"
 WARM_UPS = 16
 TIMEOUT_S = 300.0
 
@@ -119,7 +118,7 @@ class Client:
         details = usage.prompt_tokens_details if usage else None
         if details is None or details.cached_tokens is None:
             raise ReplayError("usage has no cached_tokens: see enable_prompt_tokens_details")
-        expected = response.headers.get(EXPECTED_HEADER)
+        expected = response.headers.get(EXPECTED_HEADER.decode())
         return Exchange(
             session=session,
             replica=ReplicaId(response.headers.get(REPLICA_HEADER.decode(), "unnamed")),

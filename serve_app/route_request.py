@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policies.prefix_break import PrefixBreak
+from policies.tunables import Tunables
 from policies.types import ReplicaId, RequestId, SessionId
 
 
@@ -50,7 +51,10 @@ Places = Mapping[ReplicaId, int]
 
 @dataclass(frozen=True, slots=True)
 class RouterStatus:
-    """What a gateway needs to know of the router: the fleet's block size, and who is in sync."""
+    """How the router stands. `started_s_ago` tells a new one from one that lost touch.
+
+    `blocks` are those that any replica holds, `waiting` the requests that wait for a replica.
+    """
 
     block_size: int | None
     replicas: int
@@ -58,3 +62,5 @@ class RouterStatus:
     sessions: int
     blocks: int
     waiting: int
+    started_s_ago: float
+    tunables: Tunables

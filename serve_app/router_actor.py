@@ -64,7 +64,7 @@ class RouterActor:
         self._waiters = Waiters()
         self._log = DecisionLog()
         self._rng = Random()  # noqa: S311  # breaks ties
-        self._called_at_s = time.monotonic()
+        self._started_at_s = self._called_at_s = time.monotonic()
         self._clock: asyncio.Task[None] | None = None
 
     async def decide(self, asked: RouteRequest, places: Places) -> Placement | None:
@@ -123,7 +123,7 @@ class RouterActor:
 
     async def configure(self, tunables: Tunables) -> RouterStatus:
         """Decide by these numbers from now on; return how things stand."""
-        self._now()
+        now_s = self._now()
         if tunables != self._router.tunables:
             self._router.tune(tunables)
         index = self._router.index
@@ -134,6 +134,8 @@ class RouterActor:
             sessions=len(self._router.sessions),
             blocks=len(index),
             waiting=len(self._router.waiting),
+            started_s_ago=round(now_s - self._started_at_s, 1),
+            tunables=tunables,
         )
 
     async def decision(self, request_id: str) -> explain.Json | None:

@@ -6,11 +6,21 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from policies.tunables import Tunables
 from serve_app.console import console_routes
 from serve_app.route_request import RouterStatus
 from serve_app.router_client import RouterSilent
 
-STATUS = RouterStatus(32, replicas=2, synced_replicas=2, sessions=1, blocks=7, waiting=0)
+STATUS = RouterStatus(
+    block_size=32,
+    replicas=2,
+    synced_replicas=2,
+    sessions=1,
+    blocks=7,
+    waiting=0,
+    started_s_ago=1.5,
+    tunables=Tunables(),
+)
 
 
 class FakeRouter:

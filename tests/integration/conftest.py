@@ -81,10 +81,11 @@ def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running application: its URL and the name of its model."""
+    """A running application: its URL, the name of its model, and what was deployed."""
 
     url: str
     model: str
+    content: dict[str, Any]
 
     def engine_metric(self, name: str) -> float:
         """Return one of vLLM's metrics, summed over the replicas."""
@@ -119,7 +120,8 @@ def service(cluster: LocalCluster, port: int, tiny: Path) -> Service:
         "num_gpu_blocks_override": PRIMARY_BLOCKS,
         "max_model_len": MAX_MODEL_LEN,
     }
-    deploy(cluster, configure(tiny, port, engine, replicas=2))
+    content = configure(tiny, port, engine, replicas=2)
+    deploy(cluster, content)
     for progress in states(cluster, APP):
         print(progress)
-    return Service(f"http://127.0.0.1:{port}", tiny.name)
+    return Service(f"http://127.0.0.1:{port}", tiny.name, content)

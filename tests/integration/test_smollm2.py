@@ -27,12 +27,13 @@ def smollm2_service(
     """One replica of SmolLM2, deployed as an operator does: a file and `serve deploy`."""
     engine: dict[str, Any] = {"speculative_config": NGRAM}
     file = tmp_path_factory.mktemp("serve") / "serve.yaml"
-    file.write_text(yaml.safe_dump(configure(smollm2, port, engine, replicas=1)))
+    content = configure(smollm2, port, engine, replicas=1)
+    file.write_text(yaml.safe_dump(content))
     serve = Path(sys.executable).with_name("serve")
     subprocess.run([serve, "deploy", file, "--address", cluster.dashboard_url], check=True)
     for progress in states(cluster, APP):
         print(progress)
-    return Service(f"http://127.0.0.1:{port}", smollm2.name)
+    return Service(f"http://127.0.0.1:{port}", smollm2.name, content)
 
 
 @pytest.fixture
