@@ -15,7 +15,8 @@ class Stored:
     """Consecutive blocks are now in a tier, once more if they were there already.
 
     `contents[i]` is `block_hash.block_contents` of the tokens of the block that the engine calls
-    `engine_hashes[i]`. The first one follows `parent`, or `root` if it is a prompt's first.
+    `engine_hashes[i]`. The first one follows `parent`; where that is None, `root` is the hash of
+    all that precedes it: a prompt's root hash, or that of the block before, held or not.
     """
 
     tier: Tier
