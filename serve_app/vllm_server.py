@@ -36,7 +36,7 @@ class VllmServer:
         args = engine_args.parse(config.engine_settings())
         engine_args.import_parser_plugins(args)
         args.kv_events_config = kv_events.config()
-        _offload_kv(args, config.kv_offload_gib)
+        offload_kv(args, config.kv_offload_gib)
         load = EngineLoad(replica)
         engine_settings = AsyncEngineArgs.from_cli_args(args)
         engine = WatchedLLM.from_engine_args(engine_settings, stat_loggers=[load.attach])
@@ -51,7 +51,7 @@ class VllmServer:
         return cls(engine, app, load)
 
 
-def _offload_kv(args: argparse.Namespace, gib: float) -> None:
+def offload_kv(args: argparse.Namespace, gib: float) -> None:
     """Give the engine a CPU tier: vLLM's own on accelerators, ours on the CPU build."""
     if not gib:
         return
@@ -65,5 +65,6 @@ def _offload_kv(args: argparse.Namespace, gib: float) -> None:
             "spec_name": "HostOffloadingSpec",
             "spec_module_path": "serve_app.host_offload",
             "cpu_bytes_to_use": int(gib * 2**30),
+            "self_describing_kv_events": True,
         },
     )

@@ -89,7 +89,8 @@ class Service:
 
     def engine_metric(self, name: str) -> float:
         """Return one of vLLM's metrics, summed over the replicas."""
-        running = serve.status().applications[APP].deployments["engine"].replica_states["RUNNING"]
+        states = serve.status().applications[APP].deployments["engine"].replica_states
+        running = sum(count for state, count in states.items() if state == "RUNNING")
         found: dict[bytes, float] = {}
         while len(found) < running:
             replica, text = self._metrics()

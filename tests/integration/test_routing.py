@@ -64,7 +64,7 @@ async def test_the_index_agrees_with_the_engines(
     Where clients send no session id, lineage keeps a session's turns together as well.
     """
     seed = 1 + send_session_ids
-    scripts = made_up(8, 5, Pace(think_s=0.3, ramp_s=2.0), seed)
+    scripts = made_up(8, 5, Pace(think_s=0.3, think_scale=1.0, max_think_s=1.0, ramp_s=2.0), seed)
     async with _http(service) as http:
         client = await Client.connect(http, send_session_ids=send_session_ids)
         replay = await client.replay(scripts, lambda: None)
@@ -91,7 +91,7 @@ async def test_a_burst_of_subagents_is_split(service: Service) -> None:
             )
         )
         shares = Counter(answer.headers[REPLICA] for answer in answers)
-        rules = Counter()
+        rules: Counter[str] = Counter()
         for answer in answers:
             decision = await http.get(f"/warmturn/decisions/{answer.headers['x-request-id']}")
             rules[decision.json()["rule"]] += 1
