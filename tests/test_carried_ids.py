@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from serve_app.carried_ids import with_ids
+from serve_app.carried_ids import can_carry, with_ids
 
 IDS = np.array([3, 0, 70_000], np.uint32)
 CARRIED = {"kv_transfer_params": {"prompt_token_ids": IDS.tolist()}}
+
+
+class Plain(BaseModel):
+    """A request with no field that matters."""
+
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -39,3 +45,18 @@ def test_not_a_byte_changes_before_them(body: bytes) -> None:
     pairs = json.loads(with_ids(body, IDS), object_pairs_hook=list)
     assert pairs[:-1] == json.loads(body, object_pairs_hook=list)
     assert pairs[-1] == ("kv_transfer_params", [("prompt_token_ids", IDS.tolist())])
+
+
+@pytest.mark.parametrize(
+    ("path", "harmony", "can"),
+    [
+        ("/v1/chat/completions", True, True),
+        ("/v1/messages", True, True),
+        ("/v1/responses", True, False),
+        ("/v1/responses", False, True),
+        ("/v1/completions", False, False),
+    ],
+)
+def test_where_vllm_looks_for_them(path: str, harmony: bool, can: bool) -> None:
+    """Elsewhere it would hand them on to the engine as one more parameter."""
+    assert can_carry(path, b"{}", Plain(), harmony) == can
