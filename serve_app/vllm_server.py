@@ -65,6 +65,5 @@ def offload_kv(args: argparse.Namespace, gib: float) -> None:
             "spec_name": "HostOffloadingSpec",
             "spec_module_path": "serve_app.host_offload",
             "cpu_bytes_to_use": int(gib * 2**30),
-            "self_describing_kv_events": True,
         },
     )

@@ -13,6 +13,9 @@ from policies.types import RequestId
 from serve_app.engine_turn import EngineTurn, current_turn
 
 
+KV_CACHE_REPORT_MODE = "kv_cache_report_mode"
+
+
 class Watcher(Protocol):
     """Who wants to know."""
 
@@ -37,6 +40,9 @@ class WatchedLLM(AsyncLLM):
         if kind is RequestOutputKind.FINAL_ONLY and sampling_params.n == 1:
             # The end comes as it would have; the first token is seen on the way.
             sampling_params.output_kind = RequestOutputKind.CUMULATIVE
+        if sampling_params.extra_args:
+            # A client could make the engine announce blocks again, as if there were more copies.
+            sampling_params.extra_args.pop(KV_CACHE_REPORT_MODE, None)
         arrived_at_s = time.monotonic()
         generated_tokens = 0
         async with aclosing(
