@@ -12,7 +12,6 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from policies.types import RequestId
 from serve_app.engine_turn import EngineTurn, current_turn
 
-
 KV_CACHE_REPORT_MODE = "kv_cache_report_mode"
 
 

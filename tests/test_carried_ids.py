@@ -59,8 +59,4 @@ def test_not_a_byte_changes_before_them(body: bytes) -> None:
 )
 def test_where_vllm_looks_for_them(path: str, harmony: bool, can: bool) -> None:
     """Elsewhere it would hand them on to the engine as one more parameter."""
-<<<<<<< HEAD
-    assert can_carry(path, b"{}", BaseModel(), harmony) == can
-=======
     assert can_carry(path, b"{}", Plain(), harmony) == can
->>>>>>> prompts

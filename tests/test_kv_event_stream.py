@@ -153,8 +153,11 @@ async def test_a_gap_that_cannot_be_filled_is_said(endpoints: Endpoints, start: 
         assert await take(stream, 1) == [6]
 
 
-async def test_the_loop_stays_free_and_cancelling_leaves_nothing(endpoints: Endpoints) -> None:
-    """Other tasks run while it waits; cancelled, be it amid a question, it closes its sockets."""
+async def test_the_loop_stays_free_and_cancelling_leaves_nothing(
+    endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tasks run while it waits for an answer; cancelled then, it closes its sockets."""
+    monkeypatch.setattr(kv_event_stream, "ANSWER_S", 60)
 
     async def consume() -> None:
         async with aclosing(follow(endpoints)) as stream:
@@ -167,7 +170,7 @@ async def test_the_loop_stays_free_and_cancelling_leaves_nothing(endpoints: Endp
     start_s = asyncio.get_running_loop().time()
     for _ in range(20):
         await asyncio.sleep(0.01)
-    assert asyncio.get_running_loop().time() - start_s < 1
+    assert asyncio.get_running_loop().time() - start_s < 30
     assert open_files() > before
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
