@@ -10,18 +10,11 @@ from starlette.routing import Route
 
 from serve_app.api_error import ApiError
 from serve_app.route_request import RouterStatus
-from serve_app.router_client import RouterSilent
+from serve_app.router_client import RouterLike, RouterSilent
 
 TIMEOUT_S = 5.0
 DEFAULT_SESSIONS = 100
 MAX_SESSIONS = 10_000
-
-
-class RouterLike(Protocol):
-    """What the console needs of the router actor; RouterClient is the real one."""
-
-    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
-        """Call a method of the actor, as RouterClient.call does."""
 
 
 class WatchLike(Protocol):

@@ -42,6 +42,7 @@ class Engine:
     """
 
     async def __init__(self, config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+        self._sockets = ExitStack()
         # vLLM takes seconds to import, and only replicas need it.
         with kept_targets(logger.name):  # vLLM configures logging as it is imported and starts
             from serve_app.kv_event_stream import private_endpoints
@@ -50,13 +51,12 @@ class Engine:
 
             context = serve.get_replica_context()
             self._replica = ReplicaId(context.replica_id.unique_id)
-            self._sockets = ExitStack()
             endpoints = self._sockets.enter_context(private_endpoints())
             self._vllm = await VllmServer.start(config, self._replica, endpoints)
         client = RouterClient(context.app_name)
         self._reporter = Reporter(client, self._vllm.load, config.model)
         self._vllm.engine.watcher = self._reporter
-        self._tasks = [
+        self._reports = [
             asyncio.create_task(self._reporter.follow(endpoints)),
             asyncio.create_task(self._reporter.run()),
         ]
@@ -107,8 +107,16 @@ class Engine:
 
         Raises:
             EngineDeadError: the engine is gone.
+            Exception: what ended the reports to the router, which is a defect.
         """
         await self._vllm.engine.check_health()
+        for task in self._reports:
+            if task.done():
+                task.result()
+
+    def __del__(self) -> None:
+        """Leave no sockets behind; Serve calls this when it stops a replica in order."""
+        self._sockets.close()
 
     async def _hold_if_dead(self) -> None:
         """Answer nothing more once the engine is dead; this process is about to end."""

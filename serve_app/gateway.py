@@ -10,8 +10,9 @@ from starlette.routing import Route
 
 from serve_app.api_error import ApiError
 from serve_app.config import GatewayConfig
-from serve_app.console import RouterLike, WatchLike, console_routes
+from serve_app.console import WatchLike, console_routes
 from serve_app.passthrough import Passthrough, ReplicasLike, TurnsLike
+from serve_app.router_client import RouterLike
 
 PASSED_PATHS = (
     "/v1/chat/completions",

@@ -13,7 +13,7 @@ from serve_app.kv_mirror import KvMirror
 from serve_app.last_turns import LastTurns
 from serve_app.replica_report import ReplicaReport, TurnEnd
 from serve_app.route_request import RouteRequest
-from serve_app.router_client import RouterClient, RouterSilent
+from serve_app.router_client import RouterLike, RouterSilent
 
 logger = logging.getLogger("ray.serve")
 
@@ -30,7 +30,7 @@ class Reporter:
     What a report said of KV is lost with it; a snapshot makes up for it. Ends are kept until sent.
     """
 
-    def __init__(self, client: RouterClient, load: EngineLoad, model: str) -> None:
+    def __init__(self, client: RouterLike, load: EngineLoad, model: str) -> None:
         self._client = client
         self._load = load
         self._model = model

@@ -2,7 +2,7 @@
 
 import asyncio
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.actor import ActorHandle
@@ -17,6 +17,13 @@ MAX_CONCURRENCY = 10_000
 
 class RouterSilent(Exception):
     """The router actor gave no answer in time; `str()` says how."""
+
+
+class RouterLike(Protocol):
+    """What calls the router actor; RouterClient is the real one."""
+
+    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
+        """Return what the actor's method returns, as RouterClient.call does."""
 
 
 class RouterClient:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from policies.tunables import Tunables
 from serve_app.route_request import RouterStatus
-from serve_app.router_client import RouterClient, RouterSilent
+from serve_app.router_client import RouterLike, RouterSilent
 
 logger = logging.getLogger("ray.serve")
 
@@ -21,7 +21,7 @@ class RouterWatch:
     engines stays.
     """
 
-    def __init__(self, client: RouterClient) -> None:
+    def __init__(self, client: RouterLike) -> None:
         self.tunables = Tunables()
         self.status: RouterStatus | None = None
         self.block_size: int | None = None

@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
-from serve_app.config import AppConfig
+from serve_app.config import AppConfig, UserConfig
 from serve_app.suggestion import did_you_mean
 
 IMPORT_PATH = "serve_app.app:build"
@@ -37,6 +37,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         ServeDeploySchema.model_validate(content)
         app_config(content)
+        user_config(content)
     except ValidationError as error:
         raise ServeFileError("\n".join(f"{path}: {line}" for line in _lines(error))) from error
     return content
@@ -62,6 +63,17 @@ def app_config(content: dict[str, Any]) -> AppConfig:
         ServeFileError, ValidationError: as they say.
     """
     return AppConfig.model_validate(app(content).get("args", {}))
+
+
+def user_config(content: dict[str, Any]) -> UserConfig:
+    """Return the `user_config` of the gateway deployment, parsed.
+
+    Raises:
+        ServeFileError, ValidationError: as they say.
+    """
+    deployments = app(content).get("deployments", [])
+    gateway = next((one for one in deployments if one["name"] == "gateway"), {})
+    return UserConfig.model_validate(gateway.get("user_config") or {})
 
 
 def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Iterator[str]:
@@ -92,6 +104,6 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def _lines(error: ValidationError) -> Iterator[str]:
     for one in error.errors():
-        unknown = one["type"] == "extra_forbidden"
+        unknown = one["type"] in ("extra_forbidden", "unexpected_keyword_argument")
         place = ".".join(map(str, one["loc"])) or "args"
         yield f"{place}: {'no such setting' if unknown else one['msg']}"

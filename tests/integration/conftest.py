@@ -3,11 +3,13 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from ray import serve
 
@@ -77,6 +79,18 @@ def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> 
         "graceful_shutdown_timeout_s": 5,
     }
     return content
+
+
+def titled(title: str) -> list[psutil.Process]:
+    """Return this test's Ray processes whose title begins so."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE and " ".join(process.cmdline()).startswith(
+                title
+            ):
+                found.append(process)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

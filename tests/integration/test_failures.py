@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -12,7 +11,7 @@ import pytest
 
 from serve_app.http_message import REPLICA_HEADER
 from serve_app.local_cluster import LocalCluster, states
-from tests.integration.conftest import APP, MAX_ONGOING, MAX_QUEUED, Service
+from tests.integration.conftest import APP, MAX_ONGOING, MAX_QUEUED, Service, titled
 
 CHAT = "/v1/chat/completions"
 RUNNING = "vllm:num_requests_running"
@@ -71,10 +70,10 @@ async def test_a_new_serve_controller_keeps_the_replicas(
 ) -> None:
     """When Serve's controller dies its successor finds the replicas as they are, KV and all."""
     before = {process.pid for process in _replicas()}
-    [controller] = _titled("ray::ServeController")
+    [controller] = titled("ray::ServeController")
     controller.kill()
     async with _client(service) as http, asyncio.timeout(60):
-        while not _titled("ray::ServeController"):
+        while not titled("ray::ServeController"):
             await asyncio.sleep(0.5)
         for number in range(15):
             response = await http.post(CHAT, json=_request(f"question {number}", 2))
@@ -85,25 +84,13 @@ async def test_a_new_serve_controller_keeps_the_replicas(
     assert any("CALL http OK" in log.read_text() for log in logs)
 
 
-def _titled(title: str) -> list[psutil.Process]:
-    """Return this test's Ray processes whose title begins so."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if process.status() != psutil.STATUS_ZOMBIE and " ".join(process.cmdline()).startswith(
-                title
-            ):
-                found.append(process)
-    return found
-
-
 def _engine_cores(replica: psutil.Process) -> list[psutil.Process]:
     return [child for child in replica.children() if "EngineCore" in " ".join(child.cmdline())]
 
 
 def _replicas() -> list[psutil.Process]:
     title = f"ray::ServeReplica:{APP}:engine"
-    return [process for process in _titled(title) if _engine_cores(process)]
+    return [process for process in titled(title) if _engine_cores(process)]
 
 
 @pytest.mark.parametrize("victim", ["replica", "engine"])

@@ -20,9 +20,9 @@ from serve_app.http_message import (
     REPLICA_HEADER,
     SESSION_HEADER,
 )
-from serve_app.local_cluster import LocalCluster, deploy
+from serve_app.local_cluster import LocalCluster, deploy, states
 from serve_app.router_client import NAMESPACE, RouterClient
-from tests.integration.conftest import APP, BLOCK_TOKENS, MAX_ONGOING, Service
+from tests.integration.conftest import APP, BLOCK_TOKENS, MAX_ONGOING, Service, titled
 
 REPLICA, SESSION = REPLICA_HEADER.decode(), SESSION_HEADER.decode()
 CACHED, EXPECTED = CACHED_HEADER.decode(), EXPECTED_HEADER.decode()
@@ -181,3 +181,89 @@ async def _is_warm(http: httpx.AsyncClient) -> bool:
     response = await http.get("/warmturn/replicas")
     status = response.json().get("router") if response.is_success else None
     return bool(status and status["synced_replicas"] == 2 and status["blocks"])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_prefill_is_released_by_its_first_token(service: Service, stream: bool) -> None:
+    """Also where the answer comes whole: long before its end nothing is booked for it any more."""
+    async with _http(service) as http:
+        body = _chat(f"{CONTEXT} released {stream}", tokens=1500, stream=stream)
+        exchange = asyncio.create_task(_post(http, body))
+        async with asyncio.timeout(20):
+            while not await _booked(http, "pinned_blocks"):
+                await asyncio.sleep(0.01)
+            while await _booked(http, "booked_uncached_tokens"):
+                await asyncio.sleep(0.05)
+        assert await _booked(http, "pinned_blocks")
+        assert not exchange.done()
+        exchange.cancel()
+        async with asyncio.timeout(10):
+            while await _booked(http, "pinned_blocks"):
+                await asyncio.sleep(0.1)
+
+
+async def _booked(http: httpx.AsyncClient, what: str) -> int:
+    return sum(one[what] for one in (await _replicas(http))["replicas"])
+
+
+async def test_who_finds_no_room_waits_at_the_router(service: Service) -> None:
+    """One that hangs up meanwhile waits no longer; the other goes as soon as there is room."""
+    async with _http(service) as http:
+
+        async def waiting(count: int) -> None:
+            async with asyncio.timeout(20):
+                while (await _replicas(http))["router"]["waiting"] != count:
+                    await asyncio.sleep(0.1)
+
+        busy = [
+            asyncio.create_task(_post(http, _chat(f"long {number}", tokens=1500)))
+            for number in range(2 * MAX_ONGOING)
+        ]
+        await asyncio.sleep(1)
+        hasty, patient = (
+            asyncio.create_task(_post(http, _chat(f"{name} one"))) for name in ("hasty", "patient")
+        )
+        await waiting(2)
+        hasty.cancel()
+        await waiting(1)
+        for one in busy:
+            one.cancel()
+        answer = await patient
+        told = (await http.get(f"/warmturn/decisions/{answer.headers['x-request-id']}")).json()
+    assert told["waited_s"] > 0
+    assert told["waited_for"]
+
+
+async def test_a_dead_gateway_leaves_nothing_booked(
+    service: Service, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it had sent ends in the replicas, which report that; a new gateway serves on."""
+    async with _http(service) as http:
+        load = [
+            asyncio.create_task(_post(http, _chat(f"orphan {number}", tokens=1500)))
+            for number in range(6)
+        ]
+        async with asyncio.timeout(20):
+            while not await _booked(http, "pinned_blocks"):
+                await asyncio.sleep(0.1)
+        [gateway] = titled("ray::ServeReplica:warmturn:gateway")
+        gateway.kill()
+        killed_s = time.monotonic()
+        assert all(await asyncio.gather(*load, return_exceptions=True))
+        async with asyncio.timeout(120):
+            while not await _answers(http):
+                await asyncio.sleep(0.5)
+            back_s = time.monotonic() - killed_s
+            while await _booked(http, "pinned_blocks"):
+                await asyncio.sleep(0.2)
+        for _ in states(cluster, APP):
+            await asyncio.sleep(0)
+    with capsys.disabled():
+        print(f"\na new gateway after {back_s:.0f} s")
+
+
+async def _answers(http: httpx.AsyncClient) -> bool:
+    try:
+        return (await http.get("/warmturn/replicas", timeout=5)).is_success
+    except httpx.HTTPError:
+        return False

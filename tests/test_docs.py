@@ -1,0 +1,37 @@
+"""What the documents list is what there is."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import yaml
+
+from policies.prefix_break import Kind
+from policies.tunables import Tunables
+from serve_app.config import UserConfig
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_tunable_is_listed_with_its_default() -> None:
+    """In docs/routing.md, and nothing else is."""
+    text = (ROOT / "docs/routing.md").read_text()
+    table = text[text.index("## What can be set") : text.index("## The index")]
+    listed = dict(re.findall(r"^\| `(\w+)` \| (\S+)", table, re.MULTILINE))
+    assert listed.pop("weights") == "1"
+    defaults = {one.name: one.default for one in fields(Tunables) if one.name != "weights"}
+    assert {name: float(value) for name, value in listed.items()} == defaults
+
+
+def test_serve_yaml_has_the_defaults() -> None:
+    """What it sets for routing is what would be so without."""
+    content = yaml.safe_load((ROOT / "serve.yaml").read_text())
+    deployments = content["applications"][0]["deployments"]
+    gateway = next(one for one in deployments if one["name"] == "gateway")
+    assert UserConfig.model_validate(gateway["user_config"]) == UserConfig()
+
+
+def test_every_kind_of_break_is_explained() -> None:
+    """In docs/operating.md."""
+    text = (ROOT / "docs/operating.md").read_text()
+    assert [kind for kind in Kind if f"`{kind}`" not in text] == []
