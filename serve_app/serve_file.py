@@ -72,7 +72,7 @@ def user_config(content: dict[str, Any]) -> UserConfig:
         ServeFileError, ValidationError: as they say.
     """
     deployments = app(content).get("deployments", [])
-    gateway = next((one for one in deployments if one["name"] == "gateway"), {})
+    gateway: dict[str, Any] = next((one for one in deployments if one["name"] == "gateway"), {})
     return UserConfig.model_validate(gateway.get("user_config") or {})
 
 
