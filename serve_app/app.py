@@ -17,6 +17,7 @@ from serve_app.router_client import RouterClient
 from serve_app.router_watch import RouterWatch
 from serve_app.routers import router_config
 from serve_app.turns import Turns
+from serve_app.vllm_platform import assume_cpu
 
 ENGINE_START_ATTEMPTS = 3
 """Failures to start that Serve bears in a new deployment, per replica, before it gives up."""
@@ -55,6 +56,7 @@ def build(config: AppConfig) -> Application:
     Raises:
         EngineArgsError: vLLM does not accept the engine settings.
     """
+    assume_cpu()
     from serve_app import engine_args
 
     engine_args.parse(config.engine_settings())
@@ -70,6 +72,7 @@ def build(config: AppConfig) -> Application:
 
 def _prompts(config: AppConfig) -> Any:
     """Return what reads prompts as the engines will; it takes seconds and imports vLLM."""
+    assume_cpu()
     from serve_app import engine_args
     from serve_app.prompts import Prompts
     from serve_app.render import PromptRenderer

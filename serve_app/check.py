@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from serve_app import serve_file
+from serve_app.vllm_platform import assume_cpu
 
 
 def check(path: Annotated[Path, typer.Argument()] = Path("serve.yaml")) -> None:
@@ -16,6 +17,7 @@ def check(path: Annotated[Path, typer.Argument()] = Path("serve.yaml")) -> None:
     try:
         config = serve_file.app_config(serve_file.load(path))
         # vLLM is slow to import, and an error in the file itself needs none of it.
+        assume_cpu()
         from serve_app import engine_args
 
         engine_args.parse(config.engine_settings())
