@@ -35,7 +35,9 @@ class Gateway:
         self._watch = RouterWatch(router)
         self._watching = asyncio.create_task(self._watch.run())
         turns = Turns(prompts, lambda: self._watch.block_size)
-        self._app = build_gateway(Replicas(engines), turns, router, self._watch, config.gateway)
+        self._app = build_gateway(
+            Replicas(engines, router), turns, router, self._watch, config.gateway
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Take a new `user_config`, as Serve calls this at the start and whenever it changes.

@@ -1,11 +1,12 @@
 """Decisions, replicas and sessions as JSON for people; every number names its unit."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from policies.candidate import pinned_blocks, requests
 from policies.router import Router
-from policies.sessions import NO_RESIDENTS
+from policies.sessions import NO_RESIDENTS, Residents
 from policies.types import ReplicaState
 from serve_app.decision_log import LoggedTurn
 
@@ -50,17 +51,20 @@ def decision(turn: LoggedTurn) -> Json:
     return answer
 
 
-def replica(state: ReplicaState, router: Router, now_s: float) -> Json:
-    """Return what the router knows of a replica: its own report, and what was booked there."""
-    load = router.in_flight.load(state.replica)
+def replicas(states: Iterable[ReplicaState], router: Router, now_s: float) -> list[Json]:
+    """Return what the router knows of replicas: their own reports, and what was booked there."""
     residents = router.sessions.residents(router.in_flight.sessions(), now_s)
-    here = residents.get(state.replica, NO_RESIDENTS)
+    return [_replica(one, router, residents.get(one.replica, NO_RESIDENTS)) for one in states]
+
+
+def _replica(state: ReplicaState, router: Router, residents: Residents) -> Json:
+    load = router.in_flight.load(state.replica)
     return asdict(state) | {
         "requests": requests(state, load),
         "pinned_blocks": pinned_blocks(state, load),
         "booked_uncached_tokens": load.uncached_tokens,
-        "resident_sessions": _rounded(here.sessions),
-        "resident_blocks": _rounded(here.blocks),
+        "resident_sessions": _rounded(residents.sessions),
+        "resident_blocks": _rounded(residents.blocks),
         "held_blocks": router.index.held_blocks(state.replica),
     }
 

@@ -50,11 +50,11 @@ class KVRouter(RequestRouter):
         turns = (arg for arg in pending_request.args if isinstance(arg, RouteRequest))
         turn = next(turns, None)
         attempt = 0
-        if is_retry:
-            await self._backoff(attempt)
-            if turn and turn.placement:
-                turn.rejected_by.add(turn.placement.replica)
+        if turn and not is_retry:
+            turn.rejected_by.clear()
         try:
+            if is_retry:
+                await self._pause_rejected(turn)
             while True:
                 while not self._replicas_list:
                     self._replicas_updated_event.clear()
@@ -102,6 +102,14 @@ class KVRouter(RequestRouter):
             if self._sent[one.replica_id] < one.max_ongoing_requests
         ] or self._replicas_list
 
+    async def _pause_rejected(self, turn: RouteRequest | None) -> None:
+        """Wait before a request tries again, the longer the more often it was rejected."""
+        if turn is None or turn.placement is None:
+            return await self._backoff(1)
+        turn.rejected_by.add(turn.placement.replica)
+        turn.rejections += 1
+        await self._backoff(turn.rejections)
+
     async def _place(self, turn: RouteRequest) -> RunningReplica | None:
         """Place a turn and return its replica; None where a pause is better before trying again."""
         replicas = {
@@ -112,6 +120,8 @@ class KVRouter(RequestRouter):
         if not replicas:
             turn.rejected_by.clear()  # each was full when it was asked
             return None
+        if turn.placement:
+            turn.session = turn.placement.session  # its lineage is found but once
         turn.placement = None
         if time.monotonic() >= self._silent_until_s:
             places = {name: one.max_ongoing_requests for name, one in replicas.items()}

@@ -25,6 +25,7 @@ from ray.serve.handle import DeploymentHandle
 
 from serve_app.http_message import HttpRequest, Response, ResponseStream
 from serve_app.route_request import RouteRequest
+from serve_app.router_client import RouterClient
 
 RECENT_S = 2.0
 """An answer this young proves that a replica can answer."""
@@ -57,8 +58,9 @@ class NoReplicas(Exception):
 class Replicas:
     """Sends requests through a Serve handle and speaks of its failures in our own terms."""
 
-    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+    def __init__(self, handle: DeploymentHandle[Any], router: RouterClient) -> None:
         self._handle = handle
+        self._router = router
         self._answered_at: float | None = None
 
     @asynccontextmanager
@@ -77,12 +79,12 @@ class Replicas:
         session = (turn and turn.session) or ""
         handle = self._handle.options(stream=True, session_id=session)
         answer: Any = handle.http.remote(request, turn)
-        async with aclosing(self._messages(answer)) as messages:
+        async with aclosing(self._messages(answer, turn)) as messages:
             start: Any = await anext(messages)
             body: Any = messages
             yield Response(start, body)
 
-    async def _messages(self, answer: Any) -> ResponseStream:
+    async def _messages(self, answer: Any, turn: RouteRequest | None) -> ResponseStream:
         try:
             with _our_errors():
                 async for message in answer:
@@ -90,6 +92,9 @@ class Replicas:
                     yield message
         except (GeneratorExit, asyncio.CancelledError):
             answer.cancel()
+            if turn:
+                # The replica tells of its end, but it may not have got it yet, and never will.
+                self._router.tell("give_up", turn.request)
             raise
 
     async def ready(self, timeout_s: float) -> bool:

@@ -30,7 +30,9 @@ class RouteRequest:
     not_rendered: str | None = None
     placement: "Placement | None" = None
     rejected_by: set[ReplicaId] = field(default_factory=set)
-    """Replicas that had no place for it after all, since it was last placed."""
+    """Replicas that had no place for it after all, since it was last sent."""
+    rejections: int = 0
+    """How often that was so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,14 @@ ASK_S = 1.0
 ABANDONED_S = 5.0
 """A waiting request that no gateway asks about for so long is given up."""
 
-SILENT_S = 10.0
+SILENT_S = 5.0
 """A replica that reports nothing for so long is forgotten; its next report begins anew."""
 
 IDLE_END_S = 600.0
 """Without a call for so long the application is gone, and this actor ends."""
 
-
 MUCH = 2**30
+"""More of anything than a replica has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class RouterActor:
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
         now_s = self._now()
-        return [explain.replica(self._state(one), self._router, now_s) for one in self._known]
+        return explain.replicas(map(self._state, self._known), self._router, now_s)
 
     async def sessions(self, limit: int) -> list[explain.Json]:
         """Return what is known of the sessions seen last."""
@@ -162,17 +162,23 @@ class RouterActor:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now_s = time.monotonic()
-            for replica, known in list(self._known.items()):
-                if now_s - known.reported_at_s > SILENT_S:
-                    logger.warning("replica %s is silent: forgotten", replica)
-                    self._forget(replica, now_s)
-            for request in self._waiters.abandoned(now_s, ABANDONED_S):
-                self._end(request, now_s)
-            self._router.expire(now_s)
-            self._place_waiting(now_s)
-            if now_s - self._called_at_s > IDLE_END_S:
-                ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+            try:
+                self._let_go(time.monotonic())
+            except Exception:
+                logger.exception("letting go of what is too old failed")
+
+    def _let_go(self, now_s: float) -> None:
+        """Let go of all that nobody speaks of any more, this actor itself in the end."""
+        for replica, known in list(self._known.items()):
+            if now_s - known.reported_at_s > SILENT_S:
+                logger.warning("replica %s is silent: forgotten", replica)
+                self._forget(replica, now_s)
+        for request in self._waiters.abandoned(now_s, ABANDONED_S):
+            self._end(request, now_s)
+        self._router.expire(now_s)
+        self._place_waiting(now_s)
+        if now_s - self._called_at_s > IDLE_END_S:
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def _states(self) -> list[ReplicaState]:
         """Return the states of the replicas that gateways reach, of those that report if any does.

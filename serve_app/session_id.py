@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -19,6 +20,10 @@ KNOWN_HEADERS = (
 
 ENGINE_HEADER = b"x-session-id"
 """Where vLLM looks for the session id."""
+
+
+MAX_ID_CHARS = 256
+"""Longer ids are hashed."""
 
 
 class _Body(msgspec.Struct):
@@ -48,13 +53,13 @@ def find_session_id(
     """Return the id of the session that a request belongs to, or None where it names none.
 
     `extra_headers` are asked first, then the known headers, then the body. An id is taken as it
-    is, so two ids are equal or different. A body that is not JSON has no id: the engine answers
+    is, or its hash where it is very long, so two ids are equal or different. A body that is not JSON has no id: the engine answers
     such a request with its own error.
     """
     values = dict(headers)
     for name in (*extra_headers, *KNOWN_HEADERS):
         if value := values.get(name.lower().encode()):
-            return SessionId(value.decode("latin-1"))
+            return _session_id(value.decode("latin-1"))
     return _in_body(body)
 
 
@@ -75,7 +80,14 @@ def _in_body(body: bytes) -> SessionId | None:
         _in_user_id(_member(fields.metadata, "user_id")),
         _member(fields.vllm_xargs, "session_id"),
     )
-    return next((SessionId(value) for value in candidates if _is_id(value)), None)
+    return next((_session_id(value) for value in candidates if _is_id(value)), None)
+
+
+def _session_id(value: str) -> SessionId:
+    """Return an id that is short enough to be kept by the thousand, and sent in a header."""
+    if len(value) <= MAX_ID_CHARS:
+        return SessionId(value)
+    return SessionId(blake2b(value.encode(errors="surrogatepass")).hexdigest())
 
 
 def _in_user_id(user_id: Any) -> Any:

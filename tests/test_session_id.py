@@ -102,3 +102,13 @@ def test_the_engine_is_told_once(session_id: str, others: list[tuple[bytes, byte
     told = with_session_id(headers, SessionId(session_id))
     assert [pair for pair in told if pair[0] != ENGINE_HEADER] == others
     assert [value for name, value in told if name == ENGINE_HEADER] == [session_id.encode()]
+
+
+def test_very_long_ids_are_still_equal_or_different() -> None:
+    """They are kept as hashes, wherever they come from."""
+    long = ["x" * 5000 + end for end in "ab"]
+    bodies = [json.dumps({"session_id": one}).encode() for one in long]
+    found = [find_session_id((), body) for body in bodies]
+    assert found[0] == find_session_id(((b"x-session-id", long[0].encode()),), b"")
+    assert found[0] != found[1]
+    assert all(one and len(one) < 200 for one in found)
