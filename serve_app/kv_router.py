@@ -104,11 +104,12 @@ class KVRouter(RequestRouter):
 
     async def _pause_rejected(self, turn: RouteRequest | None) -> None:
         """Wait before a request tries again, the longer the more often it was rejected."""
-        if turn is None or turn.placement is None:
-            return await self._backoff(1)
-        turn.rejected_by.add(turn.placement.replica)
-        turn.rejections += 1
-        await self._backoff(turn.rejections)
+        rejections = 1
+        if turn and turn.placement:
+            turn.rejected_by.add(turn.placement.replica)
+            turn.rejections += 1
+            rejections = turn.rejections
+        await self._backoff(rejections)
 
     async def _place(self, turn: RouteRequest) -> RunningReplica | None:
         """Place a turn and return its replica; None where a pause is better before trying again."""

@@ -53,8 +53,8 @@ def find_session_id(
     """Return the id of the session that a request belongs to, or None where it names none.
 
     `extra_headers` are asked first, then the known headers, then the body. An id is taken as it
-    is, or its hash where it is very long, so two ids are equal or different. A body that is not JSON has no id: the engine answers
-    such a request with its own error.
+    is, or its hash where it is very long, so two ids are equal or different. A body that is not
+    JSON has no id: the engine answers such a request with its own error.
     """
     values = dict(headers)
     for name in (*extra_headers, *KNOWN_HEADERS):
