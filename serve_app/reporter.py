@@ -120,6 +120,6 @@ class Reporter:
         first_tokens, self._first_tokens = tuple(self._first_tokens), []
         ends, self._ends = tuple(self._ends), []
         last_turns = self._last_turns.aged() if snapshot else ()
-        return ReplicaReport(
-            state, self._load.block_size, first_tokens, ends, snapshot, batch, last_turns
-        )
+        # Models with several kinds of attention have blocks of several sizes.
+        block_size = self._mirror.block_size or self._load.block_size
+        return ReplicaReport(state, block_size, first_tokens, ends, snapshot, batch, last_turns)

@@ -57,7 +57,8 @@ class RouterActor:
     new one snapshots of their blocks and sessions, and their reports say how busy they are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, idle_end_s: float = IDLE_END_S) -> None:
+        self._idle_end_s = idle_end_s
         self._router = Router(Tunables())
         self._known: dict[ReplicaId, _Known] = {}
         self._places: Places = {}
@@ -177,7 +178,7 @@ class RouterActor:
             self._end(request, now_s)
         self._router.expire(now_s)
         self._place_waiting(now_s)
-        if now_s - self._called_at_s > IDLE_END_S:
+        if now_s - self._called_at_s > self._idle_end_s:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     def _states(self) -> list[ReplicaState]:

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
+from policies.tunables import Tunables
 from policies.types import RequestId, SessionId
 from serve_app.local_cluster import LocalCluster
 from serve_app.route_request import RouteRequest
+from serve_app.router_actor import RouterActor
 from serve_app.router_client import NAMESPACE, RouterClient
 
 APP = "without-engines"
@@ -119,6 +122,22 @@ async def test_a_router_that_fails_hangs_nothing(warm: DeploymentHandle[Any]) ->
     async with asyncio.timeout(10):
         _, by_router = await warm.answer.remote(turn, 0.0)
     assert not by_router
+
+
+@pytest.mark.usefixtures("cluster")
+async def test_a_router_that_nobody_calls_ends(tmp_path: Path) -> None:
+    """For good: Ray does not restart it, and its name is free again."""
+    actor: Any = ray.remote(RouterActor)
+    options = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1, "num_cpus": 0}
+    started = actor.options(name=tmp_path.name, **options).remote(idle_end_s=1.0)
+    await started.configure.remote(Tunables())
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                ray.get_actor(tmp_path.name, namespace=NAMESPACE)
+            except ValueError:
+                break
+            await asyncio.sleep(0.2)
 
 
 async def test_a_dead_replica_is_passed_over(warm: DeploymentHandle[Any]) -> None:
