@@ -18,16 +18,13 @@ class _Body(msgspec.Struct):
     """The Responses API's messages."""
 
 
-_decode = msgspec.json.Decoder(_Body).decode
-
-
 class PrefixAffinityRouter(PrefixCacheAffinityRouter):
     """The same router: it looks for `messages` or `prompt` in a call's arguments."""
 
     def _extract_text_from_request(self, pending_request: PendingRequest) -> str:
         request = next(arg for arg in pending_request.args if isinstance(arg, HttpRequest))
         try:
-            body = _decode(request.body)
+            body = msgspec.json.decode(request.body, type=_Body)
         except (msgspec.MsgspecError, RecursionError):
             return " "  # it divides by the length
         prompt = body.messages or body.prompt or body.input
