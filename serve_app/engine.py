@@ -56,6 +56,7 @@ class Engine:
         client = RouterClient(context.app_name)
         self._reporter = Reporter(client, self._vllm.load, config.model)
         self._vllm.engine.watcher = self._reporter
+        await self._reporter.send()  # so that the router knows a replica before it's asked for it
         self._reports = [
             asyncio.create_task(self._reporter.follow(endpoints)),
             asyncio.create_task(self._reporter.run()),

@@ -75,7 +75,7 @@ class Reporter:
                     self._news.set()
 
     async def run(self) -> None:
-        """Send reports until cancelled."""
+        """Send reports until cancelled, also when there is no news."""
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S):
@@ -83,10 +83,11 @@ class Reporter:
             except TimeoutError:
                 pass  # say that we live
             self._news.clear()
-            await self._send()
+            await self.send()
             await asyncio.sleep(PAUSE_S)
 
-    async def _send(self) -> None:
+    async def send(self) -> None:
+        """Send one report; not while `run` is at work."""
         report = self._report()
         try:
             synced = await self._client.call("report", report, timeout_s=TIMEOUT_S)
