@@ -53,7 +53,7 @@ def live(
     url: Annotated[str, typer.Option(help="A running service.")] = "",
     routers: Annotated[str, typer.Option(help="Names with commas: a service each.")] = "",
     replicas: Annotated[int, typer.Option(min=1, help="Of each --routers service.")] = 3,
-    blocks: Annotated[int, typer.Option(min=1, help="Primary KV blocks per replica.")] = 640,
+    blocks: Annotated[int, typer.Option(min=1, help="Primary KV blocks per replica.")] = 544,
     block_size: Annotated[int, typer.Option(min=1, help="The service's tokens per KV block.")] = 32,
     trace: Annotated[
         Path | None, typer.Option(exists=True, help="Recorded sessions; else they are made up.")
