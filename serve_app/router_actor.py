@@ -3,22 +3,16 @@
 import asyncio
 import logging
 import time
-from dataclasses import dataclass, replace
 from random import Random
 
 import ray
 
-from policies.rates import (
-    FETCH_TOKENS_PER_S,
-    HOLD_S,
-    PREFILL_TOKENS_PER_S,
-    RESTORE_TOKENS_PER_S,
-)
 from policies.router import Router
 from policies.tunables import Tunables
-from policies.types import Decision, ReplicaId, ReplicaState, Request, RequestId
+from policies.types import Decision, ReplicaId, Request, RequestId
 from serve_app import explain
 from serve_app.decision_log import DecisionLog
+from serve_app.fleet import Fleet
 from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus
 from serve_app.waiters import Waiters
@@ -39,16 +33,6 @@ SILENT_S = 5.0
 IDLE_END_S = 600.0
 """Without a call for so long the application is gone, and this actor ends."""
 
-MUCH = 2**30
-"""More of anything than a replica has."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    state: ReplicaState
-    block_size: int
-    reported_at_s: float
-
 
 class RouterActor:
     """Called by many gateways and replicas at a time; no method blocks.
@@ -60,8 +44,7 @@ class RouterActor:
     def __init__(self, idle_end_s: float = IDLE_END_S) -> None:
         self._idle_end_s = idle_end_s
         self._router = Router(Tunables())
-        self._known: dict[ReplicaId, _Known] = {}
-        self._places: Places = {}
+        self._fleet = Fleet(self._router.index.is_synced)
         self._waiters = Waiters()
         self._log = DecisionLog()
         self._rng = Random()  # noqa: S311  # breaks ties
@@ -79,8 +62,8 @@ class RouterActor:
             block_size=asked.block_size,
             arrived_at_s=self._log.arrived(asked, now_s).arrived_at_s,
         )
-        self._places = places
-        outcome = self._router.decide(request, self._states(), now_s, self._rng)
+        self._fleet.places = places
+        outcome = self._router.decide(request, self._fleet.candidates(), now_s, self._rng)
         self._log.decided(outcome, now_s)
         if isinstance(outcome, Decision):
             return _placement(outcome)
@@ -108,7 +91,7 @@ class RouterActor:
         """Take in what a replica says; return False if it has to send a snapshot next."""
         now_s = self._now()
         replica = report.state.replica
-        self._known[replica] = _Known(report.state, report.block_size, now_s)
+        self._fleet.report(report.state, report.block_size, now_s)
         if report.snapshot:
             self._router.index.restore(report.snapshot, now_s)
             self._router.resume(report.last_turns, replica, now_s)
@@ -129,9 +112,9 @@ class RouterActor:
             self._router.tune(tunables)
         index = self._router.index
         return RouterStatus(
-            block_size=next((known.block_size for known in self._known.values()), None),
-            replicas=len(self._known),
-            synced_replicas=sum(map(index.is_synced, self._known)),
+            block_size=self._fleet.block_size,
+            replicas=len(self._fleet),
+            synced_replicas=sum(map(index.is_synced, self._fleet)),
             sessions=len(self._router.sessions),
             blocks=len(index),
             waiting=len(self._router.waiting),
@@ -147,7 +130,7 @@ class RouterActor:
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
         now_s = self._now()
-        return explain.replicas(map(self._state, self._known), self._router, now_s)
+        return explain.replicas(map(self._fleet.state, self._fleet), self._router, now_s)
 
     async def sessions(self, limit: int) -> list[explain.Json]:
         """Return what is known of the sessions seen last."""
@@ -170,10 +153,9 @@ class RouterActor:
 
     def _let_go(self, now_s: float) -> None:
         """Let go of all that nobody speaks of any more, this actor itself in the end."""
-        for replica, known in list(self._known.items()):
-            if now_s - known.reported_at_s > SILENT_S:
-                logger.warning("replica %s is silent: forgotten", replica)
-                self._forget(replica, now_s)
+        for replica in self._fleet.silent(now_s, SILENT_S):
+            logger.warning("replica %s is silent: forgotten", replica)
+            self._forget(replica, now_s)
         for request in self._waiters.abandoned(now_s, ABANDONED_S):
             self._end(request, now_s)
         self._router.expire(now_s)
@@ -181,55 +163,23 @@ class RouterActor:
         if now_s - self._called_at_s > self._idle_end_s:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
-    def _states(self) -> list[ReplicaState]:
-        """Return the states of the replicas that gateways reach, of those that report if any does.
-
-        One that is silent while others report is not to be trusted with a request.
-        """
-        return [self._state(one) for one in self._places if one in self._known] or [
-            _unknown(one) for one in self._places
-        ]
-
-    def _state(self, replica: ReplicaId) -> ReplicaState:
-        state = self._known[replica].state
-        limit = self._places.get(replica, state.max_requests)
-        synced = self._router.index.is_synced(replica)
-        return replace(state, max_requests=min(limit, state.max_requests), synced=synced)
-
     def _end(self, request: RequestId, now_s: float) -> None:
         self._waiters.close(request)
         self._router.end(request, now_s)
         self._place_waiting(now_s)
 
     def _forget(self, replica: ReplicaId, now_s: float) -> None:
-        self._known.pop(replica, None)
+        self._fleet.forget(replica)
         self._router.forget(replica, now_s)
         self._place_waiting(now_s)
 
     def _place_waiting(self, now_s: float) -> None:
-        if not self._router.waiting:
+        candidates = self._fleet.candidates() if self._router.waiting else []
+        if not candidates:
             return
-        for decision in self._router.place_waiting(self._states(), now_s, self._rng):
+        for decision in self._router.place_waiting(candidates, now_s, self._rng):
             self._log.decided(decision, now_s)
             self._waiters.decide(decision)
-
-
-def _unknown(replica: ReplicaId) -> ReplicaState:
-    """Return what is assumed of a replica while none reports: that it has nothing to do."""
-    return ReplicaState(
-        replica,
-        generation=0,
-        total_blocks=MUCH,
-        free_blocks=MUCH,
-        running=0,
-        waiting=0,
-        max_requests=MUCH,
-        prefill_tokens_per_s=PREFILL_TOKENS_PER_S,
-        restore_tokens_per_s=RESTORE_TOKENS_PER_S,
-        fetch_tokens_per_s=FETCH_TOKENS_PER_S,
-        hold_s=HOLD_S,
-        synced=False,
-    )
 
 
 def _placement(decision: Decision) -> Placement:
