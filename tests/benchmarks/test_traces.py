@@ -1,6 +1,7 @@
 """Reading, generating and changing recorded sessions."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from benchmarks.trace_options import add_bursts, fit, part_of, share_prefix, shr
 from benchmarks.trace_session import TraceRequest, TraceSession, common_blocks
 from benchmarks.traces import read_sessions, write_sessions
 
-PUBLIC_TRACE = Path("/work/shared/traces/weka_agentic_dev.jsonl.gz")
+PUBLIC_TRACE = Path(os.environ.get("WARMTURN_TRACE", "../shared/traces/weka_agentic_dev.jsonl.gz"))
 
 
 def write_lines(path: Path, *rows: dict[str, Any]) -> Path:
