@@ -46,11 +46,16 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request was taken, and that much of its prompt was cached."""
+    """A request was taken, and that much of its prompt was cached.
+
+    Until then it waited for prefills, and apart from that for memory.
+    """
 
     turn: Turn
     gpu_blocks: int
     host_blocks: int
+    prefills_s: float
+    memory_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,8 @@ class Engine:
         self.host = host
         self.next_at_s = inf
         self._now_s = 0.0
-        self._waiting: deque[Turn] = deque()
+        self._waiting: deque[tuple[Turn, float, float]] = deque()
+        self._prefilling_s = 0.0
         self._restoring: list[tuple[float, int, Running]] = []
         self._restored: deque[Running] = deque()
         self._prefilling: Running | None = None
@@ -149,7 +155,7 @@ class Engine:
     def submit(self, turn: Turn, now_s: float) -> list[Progress]:
         """Queue a request."""
         progress = self.advance(now_s)
-        self._waiting.append(turn)
+        self._waiting.append((turn, now_s, self._prefilling_s))
         progress += self._admit()
         self._plan()
         return progress
@@ -171,6 +177,7 @@ class Engine:
         self._answered_tokens += passed_s * self._decode_rate
         if self._prefilling:
             self._prefilling.left_tokens -= passed_s * self._prefill_rate
+            self._prefilling_s += passed_s
 
     def _plan(self) -> None:
         """Set the speeds, and when the next thing happens."""
@@ -210,9 +217,13 @@ class Engine:
         while self._prefilling is None:
             if self._restored:
                 self._begin_prefill(self._restored.popleft())
-            elif self._waiting and (taken := self._take(self._waiting[0])):
-                self._waiting.popleft()
-                progress.append(Admitted(taken.turn, taken.gpu_blocks, taken.host_blocks))
+            elif self._waiting and (taken := self._take(self._waiting[0][0])):
+                turn, submitted_s, before_s = self._waiting.popleft()
+                prefills_s = self._prefilling_s - before_s
+                memory_s = self._now_s - submitted_s - prefills_s
+                progress.append(
+                    Admitted(turn, taken.gpu_blocks, taken.host_blocks, prefills_s, memory_s)
+                )
                 if not taken.host_blocks:
                     self._begin_prefill(taken)
                 else:

@@ -99,7 +99,7 @@ class Fleet:
                     self._measurements.sample(now_s)
                     self._put(now_s + _TICK_S, item)
 
-    def _place(self, turn: Turn, now_s: float) -> bool:
+    def _place(self, turn: Turn, now_s: float) -> None:
         """Ask the policy where a turn goes, and send it there unless it waits."""
         request = turn.request
         states = [engine.state for engine in self._engines]
@@ -111,12 +111,11 @@ class Fleet:
             if request.request not in self._parked:
                 self._put(placed.until_s, _Unpark(request.request))
             self._parked[request.request] = placed.order, turn
-            return False
+            return
         self._parked.pop(request.request, None)
         engine = self._by_replica[placed]
         self._measurements.placed(turn, placed)
         self._progress(engine, engine.submit(turn, now_s), now_s)
-        return True
 
     def _progress(self, engine: Engine, progress: Sequence[Progress], now_s: float) -> None:
         """Pass on what an engine did, and send what waits for that."""
@@ -125,7 +124,7 @@ class Fleet:
         for one in progress:
             request = one.turn.request.request
             if isinstance(one, Admitted):
-                self._measurements.admitted(one.turn, engine, one.gpu_blocks + one.host_blocks)
+                self._measurements.admitted(one, engine, now_s)
             elif isinstance(one, FirstToken):
                 self._policy.first_byte(request, now_s)
                 self._measurements.first_token(one.turn, now_s)
@@ -140,11 +139,10 @@ class Fleet:
             self._unpark(now_s)
 
     def _unpark(self, now_s: float) -> None:
-        """Ask again for what waits, in its order, until one still waits."""
-        while self._parked:
-            _, turn = min(self._parked.values(), key=lambda item: item[0])
-            if not self._place(turn, now_s):
-                break
+        """Ask again for what waits, in its order."""
+        for _, turn in sorted(self._parked.values(), key=lambda item: item[0]):
+            if turn.request.request in self._parked:  # else it was placed meanwhile
+                self._place(turn, now_s)
 
     def _tell(self, engine: Engine, now_s: float, *, first: bool = False) -> None:
         events = engine.take_events()

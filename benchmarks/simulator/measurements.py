@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from benchmarks.simulator.engine import Engine
+from benchmarks.simulator.engine import Admitted, Engine
 from benchmarks.simulator.turn import Turn
 from policies.types import BlockHash, ReplicaId, RequestId, SessionId
 
@@ -23,6 +23,9 @@ class _Record:
     elsewhere_tokens: int = 0
     first_at_s: float | None = None
     ended_at_s: float | None = None
+    router_s: float = 0.0
+    prefills_s: float = 0.0
+    memory_s: float = 0.0
 
     @property
     def first_seen_tokens(self) -> int:
@@ -52,6 +55,19 @@ class Misses:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """Mean seconds to the first token of the slowest tenth: what they were waiting for.
+
+    At the router, in the engine for others' prefills, for memory, and for their own KV.
+    """
+
+    router: float
+    prefills: float
+    memory: float
+    own: float
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One simulation.
 
@@ -72,6 +88,7 @@ class Result:
     available_ratio: float
     captured_ratio: float
     misses: Misses
+    slow_waits_s: Waits
     goodput_rps: float
     dispersion: float
     moves: int
@@ -123,9 +140,10 @@ class Measurements:
         self._open[session] = self._open.get(session, 0) + 1
         self._placed[replica] += counts
 
-    def admitted(self, turn: Turn, engine: Engine, hit_blocks: int) -> None:
-        """An engine took a request, and its caches had that much of the prompt."""
-        request = turn.request
+    def admitted(self, admitted: Admitted, engine: Engine, now_s: float) -> None:
+        """An engine took a request, and its caches had some of the prompt."""
+        request = admitted.turn.request
+        hit_blocks = admitted.gpu_blocks + admitted.host_blocks
         hashes, size = request.hashes, request.block_size
         reusable = (request.prompt_tokens - 1) // size
         seen = len(hashes)
@@ -142,6 +160,8 @@ class Measurements:
             for other in self._engines:
                 if other is not engine and other.holds(prompt[hit_blocks]):
                     reach = max(reach, other.reach(prompt))
+        record.prefills_s, record.memory_s = admitted.prefills_s, admitted.memory_s
+        record.router_s = now_s - record.arrived_at_s - record.prefills_s - record.memory_s
         record.hit_tokens = hit_blocks * size
         record.elsewhere_tokens = (reach - hit_blocks) * size
         record.evicted_tokens = (seen - reach) * size
@@ -203,6 +223,7 @@ class Measurements:
                 sum(one.evicted_tokens for one in admitted) / prompt,
                 sum(one.elsewhere_tokens for one in admitted) / prompt,
             ),
+            slow_waits_s=_waits(admitted),
             goodput_rps=good / (end_s - self._warm_up_s),
             dispersion=float(np.mean(self._dispersions)) if self._dispersions else 0.0,
             moves=self._moves,
@@ -217,3 +238,23 @@ def _percentiles(values: Sequence[float]) -> Percentiles:
     if not values:
         return Percentiles(0.0, 0.0, 0.0)
     return Percentiles(*(float(p) for p in np.percentile(values, (50, 90, 99))))
+
+
+def _waits(records: Sequence[_Record]) -> Waits:
+    """Return what the slowest tenth waited for."""
+    ttft_s = {id(one): (one.first_at_s or 0.0) - one.arrived_at_s for one in records}
+    slow = sorted(records, key=lambda one: ttft_s[id(one)])[len(records) * 9 // 10 :]
+    parts = [
+        (
+            one.router_s,
+            one.prefills_s,
+            one.memory_s,
+            ttft_s[id(one)] - one.router_s - one.prefills_s - one.memory_s,
+        )
+        for one in slow
+    ]
+    return (
+        Waits(*(sum(part) / max(1, len(slow)) for part in zip(*parts, strict=True)))
+        if (parts)
+        else Waits(0.0, 0.0, 0.0, 0.0)
+    )

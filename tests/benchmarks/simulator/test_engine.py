@@ -58,7 +58,7 @@ def test_a_prefill_takes_its_steps_and_an_answer_one_step_a_token() -> None:
     """200 tokens are two steps of 0.2 s; the other nine tokens of the answer take 0.1 s each."""
     engine = make_engine()
     [turn] = make_turns((200, 10))
-    assert engine.submit(turn, 1.0) == [Admitted(turn, 0, 0)]
+    assert engine.submit(turn, 1.0) == [Admitted(turn, 0, 0, 0.0, 0.0)]
     seen = finish(engine)
     assert times(seen, FirstToken) == [1.4]
     assert times(seen, Finished) == [2.3]
@@ -83,9 +83,9 @@ def test_the_next_turn_finds_its_beginning_cached() -> None:
     first, second, third = make_turns((200, 1), (300, 1), (300, 1))
     engine.submit(first, 0.0)
     finish(engine)
-    assert engine.submit(second, 10.0) == [Admitted(second, 20, 0)]
+    assert engine.submit(second, 10.0) == [Admitted(second, 20, 0, 0.0, 0.0)]
     finish(engine)
-    assert engine.submit(third, 20.0) == [Admitted(third, 29, 0)]
+    assert engine.submit(third, 20.0) == [Admitted(third, 29, 0, 0.0, 0.0)]
 
 
 def test_what_does_not_fit_waits_for_memory_and_so_do_those_behind_it() -> None:
@@ -101,9 +101,12 @@ def test_what_does_not_fit_waits_for_memory_and_so_do_those_behind_it() -> None:
     assert engine.state.waiting == 2
     seen = finish(engine)
     ended = next(at_s for at_s, one in seen if one == Finished(running))
-    admitted = [(at_s, one.turn) for at_s, one in seen if isinstance(one, Admitted)]
-    assert admitted[0] == (ended, large)
-    assert admitted[1][1] == small
+    admitted = [(at_s, one) for at_s, one in seen if isinstance(one, Admitted)]
+    assert [one.turn for _, one in admitted] == [large, small]
+    at_s, first = admitted[0]
+    assert at_s == ended
+    assert first.prefills_s == pytest.approx(0.28)  # what was left of the running one's prefill
+    assert first.memory_s == pytest.approx(ended - 0.38)
 
 
 def test_kv_comes_back_from_cpu_memory() -> None:

@@ -97,7 +97,9 @@ def test_what_waits_is_placed_in_time() -> None:
     (first, arrived_s), (again, placed_s) = policy.asked[:2]
     assert first == again
     assert placed_s == pytest.approx(arrived_s + 30.0)
-    assert measurements.result("stubborn", 1, 1, 200.0).ttft_s.p50 > 30
+    result = measurements.result("stubborn", 1, 1, 200.0)
+    assert result.ttft_s.p50 > 30
+    assert result.slow_waits_s.router == pytest.approx(30.0)
 
 
 def test_places_draw_their_own_sessions() -> None:
