@@ -1,6 +1,6 @@
 """Stories of blocks that are taken, published, released and evicted."""
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulator.block_pool import BlockPool
@@ -86,6 +86,7 @@ def test_answers_stay_until_evicted() -> None:
     assert run(pool, prompt(2, 7)) == [*reversed(answer), 1003]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 8), st.booleans()), max_size=40))
 def test_pool_invariants(steps: list[tuple[int, int, bool]]) -> None:
     """Blocks in use and free make the total; a match is what a walk along the prompt finds."""

@@ -1,5 +1,7 @@
 """Whole simulations: repeatable, and their figures add up."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from benchmarks.generated_sessions import generate_sessions
@@ -79,7 +81,7 @@ class Stubborn(Peer):
         self.asked: list[tuple[str, float]] = []
 
     def place(
-        self, request: Request, replicas: "list[ReplicaState]", now_s: float
+        self, request: Request, replicas: Sequence[ReplicaState], now_s: float
     ) -> ReplicaId | Wait:
         self.asked.append((request.request, now_s))
         until_s = request.arrived_at_s + 30.0
