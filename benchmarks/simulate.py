@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -25,7 +24,7 @@ from benchmarks.simulator.fleet import Fleet, make_engines
 from benchmarks.simulator.measurements import Measurements, Result
 from benchmarks.simulator.presets import PRESETS, Hardware
 from benchmarks.simulator.traffic import ClosedLoop, OpenLoop, Traffic
-from benchmarks.trace_options import add_bursts, fit, part_of, share_prefix, shrink
+from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
 from benchmarks.trace_session import TraceSession
 from benchmarks.traces import read_sessions
 
@@ -51,14 +50,6 @@ COLUMNS = (
     ("splits", lambda one: str(one.splits)),
 )
 """What the table shows of a result."""
-
-
-class Part(StrEnum):
-    """Which sessions are replayed: all, those to tune a policy by, or those to judge it by."""
-
-    ALL = "all"
-    TUNE = "tune"
-    JUDGE = "judge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +91,7 @@ def prepare(
     thick_ratio: float,
 ) -> list[TraceSession]:
     """Make the sessions ready for the hardware. Raises ValueError where none is left."""
-    sessions = shrink(part_of(sessions, part.value), hardware.shrink_ratio)
+    sessions = shrink(part_of(sessions, part), hardware.shrink_ratio)
     if shared_prefix:
         sessions = share_prefix(sessions)
     if thick_ratio:
@@ -114,8 +105,7 @@ def prepare(
 
 def print_table(results: list[Result]) -> None:
     """Print the results, one a row."""
-    table = Table("", box=None)
-    table.columns.clear()
+    table = Table(box=None)
     for name, _ in COLUMNS:
         table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
     for result in results:

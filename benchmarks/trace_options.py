@@ -2,14 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from hashlib import blake2b
 from random import Random
-from typing import Literal
 
 from benchmarks.trace_session import Step, TraceRequest, TraceSession
 
-Part = Literal["all", "tune", "judge"]
-"""Sessions for tuning a policy, and the third of them that is kept for judging it."""
+
+class Part(StrEnum):
+    """All sessions, those to tune a policy by, or the third that is kept for judging it."""
+
+    ALL = "all"
+    TUNE = "tune"
+    JUDGE = "judge"
+
 
 _BURST_EVERY_STEPS = 4
 _BURST_TOKENS = 1024
@@ -19,11 +25,12 @@ _FIRST_BURST_ID = 1 << 40
 
 def part_of(sessions: Iterable[TraceSession], part: Part) -> list[TraceSession]:
     """Return the sessions of a part; which one a session is in depends on its name alone."""
-    return [one for one in sessions if part == "all" or part == _part(one.session)]
+    return [one for one in sessions if part in (Part.ALL, _part(one.session))]
 
 
 def _part(session: str) -> Part:
-    return "tune" if blake2b(session.encode(), digest_size=8).digest()[0] % 3 else "judge"
+    first_byte = blake2b(session.encode(), digest_size=8).digest()[0]
+    return Part.TUNE if first_byte % 3 else Part.JUDGE
 
 
 def fit(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.generated_sessions import generate_sessions
-from benchmarks.trace_options import add_bursts, fit, part_of, share_prefix, shrink
+from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
 from benchmarks.trace_session import TraceRequest, TraceSession, common_blocks
 from benchmarks.traces import read_sessions, write_sessions
 
@@ -117,7 +117,7 @@ def test_bursts_fork_the_prompt_before_them() -> None:
 def test_parts_are_disjoint() -> None:
     """Each session is for tuning or for judging, about two thirds and one third."""
     sessions = generate_sessions(200, 1)
-    tune, judge = part_of(sessions, "tune"), part_of(sessions, "judge")
+    tune, judge = part_of(sessions, Part.TUNE), part_of(sessions, Part.JUDGE)
     assert sorted(one.session for one in tune + judge) == sorted(one.session for one in sessions)
     assert 40 <= len(judge) <= 90
 
