@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from random import Random
 
-from benchmarks.traces import TraceSession
+from benchmarks.trace_session import TraceSession
 from policies.types import SessionId
 
 TOKEN_IDS = range(1000, 30_000)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from benchmarks.live_sessions import Pace, Script, from_trace, made_up
-from benchmarks.traces import TraceSession
+from benchmarks.trace_session import TraceSession
 
 LEAST_TURNS = 2
 """A recorded session of which fewer fit the model says nothing about reuse."""

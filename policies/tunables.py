@@ -41,7 +41,7 @@ class Tunables:
     decode_share_ratio: float = 0.02
     """What each decoding request adds to the time of prefills before it."""
 
-    interference_ratio: float = 0.1
+    interference_ratio: float = 1.0
     """Seconds that each decoding request loses to each second of prefill beside it."""
 
     rewanted_ratio: float = 0.5

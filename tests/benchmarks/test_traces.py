@@ -1,86 +1,132 @@
-"""Reading recorded sessions, and what a replay makes of them."""
+"""Reading, generating and changing recorded sessions."""
 
-import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.live_sessions import Pace, Script, from_trace
-from benchmarks.traces import TraceRequest, TraceSession, read_sessions
+from benchmarks.generated_sessions import generate_sessions
+from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
+from benchmarks.trace_session import TraceRequest, TraceSession, common_blocks
+from benchmarks.traces import read_sessions, write_sessions
 
-PACE = Pace(ramp_s=1.0, think_s=0.5, think_scale=0.1, max_think_s=3.0)
-
-
-def request(hash_ids: list[list[int]], **fields: Any) -> dict[str, Any]:
-    return {"type": "n", "in": 100, "out": 64, "hash_ids": hash_ids} | fields
+PUBLIC_TRACE = Path(os.environ.get("WARMTURN_TRACE", "../shared/traces/weka_agentic_dev.jsonl.gz"))
 
 
-def session(name: str, *requests: dict[str, Any], tool_tokens: int = 64) -> dict[str, Any]:
-    sizes = {"block_size": 64, "tool_tokens": tool_tokens, "system_tokens": 64}
-    return {"id": name, "requests": list(requests)} | sizes
+def write_lines(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
-def read(tmp_path: Path, *sessions: dict[str, Any]) -> list[TraceSession]:
-    path = tmp_path / "trace.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in sessions))
-    return read_sessions(path)
+def recorded(start: int, blocks: int, **fields: Any) -> dict[str, Any]:
+    return {"type": "n", "in": blocks * 64 + 5, "out": 7, "hash_ids": [[start, blocks]]} | fields
 
 
-def scripts(recorded: list[TraceSession], turns: int = 9) -> dict[str, Script]:
-    """Return scripts by the recorded session's id."""
-    found = from_trace(recorded, turns, tokens_per_block=2, pace=PACE, seed=0)
-    return {one.session.removeprefix("live-0-"): one for one in found}
-
-
-def test_runs_of_ids(tmp_path: Path) -> None:
-    """Ids stay in runs; subagents are left out; a missing pause is none."""
-    nested = {"type": "subagent", "requests": [request([[1, 1]])]}
-    [one] = read(tmp_path, session("a", request([[1, 3], [7, 2]], think_time=5.0), nested))
-    assert one.requests == [TraceRequest((range(1, 4), range(7, 9)), 64, 5.0)]
-    [one] = read(tmp_path, session("a", request([[1, 3]])))
-    assert one.requests[0].think_s == 0
-
-
-def test_gzipped(tmp_path: Path) -> None:
-    """A name that ends in .gz is unpacked."""
-    path = tmp_path / "trace.jsonl.gz"
-    path.write_bytes(gzip.compress(json.dumps(session("a", request([[1, 3]]))).encode()))
-    assert [one.session for one in read_sessions(path)] == ["a"]
-
-
-def test_equal_ids_are_equal_tokens_within_a_session(tmp_path: Path) -> None:
-    """A prompt that shares three ids with the one before shares their tokens, and no more."""
-    story = session("a", request([[1, 4]]), request([[1, 3], [9, 2]], think_time=10.0))
-    first, second = scripts(read(tmp_path, story))["a"].turns
-    assert (len(first.tokens), len(second.tokens)) == (8, 10)
-    assert first.tokens[:6] == second.tokens[:6]
-    assert first.tokens[6:] != second.tokens[6:8]
-    assert (second.think_s, second.answer_tokens, second.extends) == (1.0, 2, False)
-
-
-@pytest.mark.parametrize(("tool_tokens", "shared"), [(64, 4), (128, 0)])
-def test_sessions_share_tools_and_system_prompt(
-    tmp_path: Path, tool_tokens: int, shared: int
-) -> None:
-    """Ids are local, so the prefix is shared where its two lengths are equal, and only it."""
-    recorded = read(
-        tmp_path,
-        session("a", request([[1, 4]])),
-        session("b", request([[5, 4]]), tool_tokens=tool_tokens),
+def make_session(*prompt_tokens: int, think_s: float = 1.0) -> TraceSession:
+    """Return a session of prompts that extend each other."""
+    steps = tuple(
+        (TraceRequest((range(1, 1 + tokens // 64),), tokens, 10, think_s),)
+        for tokens in prompt_tokens
     )
-    made = scripts(recorded)
-    a, b = made["a"].turns[0].tokens, made["b"].turns[0].tokens
-    assert a[:shared] == b[:shared]
-    assert a[shared:] != b[shared:]
-    assert all(x != y for x, y in zip(a[shared:], b[shared:], strict=True))
+    return TraceSession("s", "s", 64, 128, 64, steps)
 
 
-def test_pauses_are_bounded_and_turns_too(tmp_path: Path) -> None:
-    """A night's pause ends at the bound; no more turns than wanted are taken."""
-    story = session("a", *(request([[1, n]], think_time=9999.0) for n in range(1, 6)))
-    turns = scripts(read(tmp_path, story), turns=3)["a"].turns
-    assert len(turns) == 3
-    assert turns[0].think_s <= PACE.ramp_s
-    assert [turn.think_s for turn in turns[1:]] == [3.0, 3.0]
+def test_subagents_run_beside_each_other(tmp_path: Path) -> None:
+    """Consecutive subagents make steps of one request of each; the main thread goes on after."""
+    row = {
+        "id": "a",
+        "block_size": 64,
+        "tool_tokens": 100,
+        "system_tokens": 30,
+        "requests": [
+            recorded(1, 2, think_time=3.5),
+            {"type": "subagent", "requests": [recorded(10, 1), recorded(10, 3)]},
+            {"type": "subagent", "requests": [recorded(20, 1)]},
+            recorded(1, 4),
+        ],
+    }
+    [session] = read_sessions(write_lines(tmp_path / "t.jsonl", row))
+    starts = [[one.hash_ids[0].start for one in step] for step in session.steps]
+    assert starts == [[1], [10, 20], [10], [1]]
+    assert session.requests[0] == TraceRequest((range(1, 3),), 133, 7, 3.5)
+
+
+def test_mooncake_sessions_are_found_by_what_they_extend(tmp_path: Path) -> None:
+    """A request that extends an earlier one's full blocks follows it; others begin sessions."""
+    rows = [
+        {"timestamp": t, "input_length": n, "output_length": 9, "hash_ids": ids}
+        for t, n, ids in (
+            (0, 1100, [1, 2, 3]),  # the third block isn't full
+            (2000, 1100, [1, 7, 8]),
+            (5000, 1700, [1, 2, 4, 5]),
+        )
+    ]
+    first, second = read_sessions(write_lines(tmp_path / "m.jsonl", *rows))
+    assert [one.hash_ids for one in first.requests] == [(range(1, 3),), (range(1, 3), range(4, 5))]
+    assert [one.think_s for one in first.requests] == [0.0, 5.0]
+    assert (first.scope, first.block_size) == (second.scope, 512)
+
+
+def test_a_line_without_a_field_is_named(tmp_path: Path) -> None:
+    """What is missing is said, and where."""
+    with pytest.raises(ValueError, match=r"t\.jsonl: a line has no 'block_size'"):
+        read_sessions(write_lines(tmp_path / "t.jsonl", {"id": "a"}))
+
+
+def test_generated_sessions_can_be_written_and_read(tmp_path: Path) -> None:
+    """The same seed gives the same sessions, and a file keeps them."""
+    sessions = generate_sessions(5, 1)
+    write_sessions(tmp_path / "g.jsonl.gz", sessions)
+    assert read_sessions(tmp_path / "g.jsonl.gz") == sessions == generate_sessions(5, 1)
+    assert sessions != generate_sessions(5, 2)
+
+
+def test_fit_leaves_out_what_is_too_long() -> None:
+    """Prompts longer than the context go, longer pauses are cut, an empty session goes whole."""
+    long = make_session(100, 1000, 200, think_s=900.0)
+    [kept] = fit([long, make_session(1000)], max_context_tokens=300, max_think_s=60.0)
+    assert [(one.prompt_tokens, one.think_s) for one in kept.requests] == [(100, 60.0), (200, 60.0)]
+
+
+def test_shrink_keeps_the_number_of_blocks() -> None:
+    """Lengths and blocks get smaller together."""
+    [small] = shrink([make_session(640)], 32)
+    [request] = small.requests
+    assert (small.block_size, request.prompt_tokens) == (2, 20)
+    assert request.hash_ids == (range(1, 11),)
+    with pytest.raises(ValueError, match="does not divide"):
+        shrink([make_session(640)], 24)
+
+
+def test_shared_prefix_is_tools_and_system() -> None:
+    """As many whole blocks as tools and system prompt have are shared."""
+    assert share_prefix([make_session(640)])[0].shared_blocks == 3
+
+
+def test_bursts_fork_the_prompt_before_them() -> None:
+    """After each fourth step come `size` requests that share its prompt and nothing else."""
+    [thick] = add_bursts([make_session(*[640] * 9)], 1.0, size=3, seed=1)
+    assert [len(step) for step in thick.steps] == [1, 1, 1, 1, 3, 1, 1, 1, 1, 3, 1]
+    burst = thick.steps[4]
+    assert all(common_blocks(one.hash_ids, thick.steps[3][0].hash_ids) == 10 for one in burst)
+    assert common_blocks(burst[0].hash_ids, burst[1].hash_ids) == 10
+
+
+def test_parts_are_disjoint() -> None:
+    """Each session is for tuning or for judging, about two thirds and one third."""
+    sessions = generate_sessions(200, 1)
+    tune, judge = part_of(sessions, Part.TUNE), part_of(sessions, Part.JUDGE)
+    assert sorted(one.session for one in tune + judge) == sorted(one.session for one in sessions)
+    assert 40 <= len(judge) <= 90
+
+
+@pytest.mark.skipif(not PUBLIC_TRACE.exists(), reason=f"there is no trace at {PUBLIC_TRACE}")
+def test_the_public_trace() -> None:
+    """All of its sessions are read, and each prompt's blocks are those that it fills."""
+    sessions = read_sessions(PUBLIC_TRACE)
+    assert len(sessions) == 523
+    for session in sessions:
+        for one in session.requests:
+            assert sum(map(len, one.hash_ids)) == one.prompt_tokens // 64

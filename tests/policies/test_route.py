@@ -41,7 +41,8 @@ def wait(*candidates: Candidate, now_s: float = 0, **tunables: float) -> Park:
 
 
 def _tunables(changes: dict[str, float]) -> Tunables:
-    fields: dict[str, float] = {"stickiness_s": 0.5, "placement_slack_s": 0.2} | changes
+    fixed = {"stickiness_s": 0.5, "placement_slack_s": 0.2, "interference_ratio": 0.1}
+    fields: dict[str, float] = fixed | changes
     return Tunables(**fields)  # type: ignore[arg-type]  # each as its own type
 
 

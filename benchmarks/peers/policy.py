@@ -1,0 +1,53 @@
+"""What a simulated router can be: ours and our peers' implement this."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from policies.kv_events import EventBatch
+from policies.types import ReplicaId, ReplicaState, Request, RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A request waits at the router, until `until_s` at most; the least `order` goes first."""
+
+    until_s: float
+    order: tuple[bool, float]
+
+
+class Policy(Protocol):
+    """Places requests; is told what becomes of them and of the replicas' caches."""
+
+    def place(
+        self, request: Request, replicas: Sequence[ReplicaState], now_s: float
+    ) -> ReplicaId | Wait:
+        """Return where a request goes; ask again later if it waits."""
+
+    def first_byte(self, request: RequestId, now_s: float) -> None:
+        """Note that a request's prefill is done."""
+
+    def end(self, request: RequestId, now_s: float) -> None:
+        """Note that a request ended."""
+
+    def apply(self, batch: EventBatch, now_s: float) -> None:
+        """Note what changed in a replica's caches."""
+
+    def tick(self, now_s: float) -> None:
+        """Do what is to be done once a second."""
+
+
+class Peer:
+    """A policy that takes no notice of anything; peers override what they look at."""
+
+    def first_byte(self, request: RequestId, now_s: float) -> None:
+        """Take no notice."""
+
+    def end(self, request: RequestId, now_s: float) -> None:
+        """Take no notice."""
+
+    def apply(self, batch: EventBatch, now_s: float) -> None:
+        """Take no notice."""
+
+    def tick(self, now_s: float) -> None:
+        """Take no notice."""

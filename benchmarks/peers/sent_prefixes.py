@@ -1,0 +1,35 @@
+"""What a router without events believes that replicas hold: all that it ever sent them."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from policies.types import BlockHash, ReplicaId
+
+
+class SentPrefixes:
+    """Blocks of the prompts that each replica was sent, and how many tokens were new to each."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[ReplicaId, set[BlockHash]] = {}
+        self.new_tokens: dict[ReplicaId, int] = {}
+
+    def match(self, prompt: Sequence[BlockHash], replica: ReplicaId) -> int:
+        """Return how many blocks of a prompt's beginning a replica was sent."""
+        held = self._blocks.get(replica)
+        if not held or not prompt or prompt[0] not in held:
+            return 0
+        return bisect_left(prompt, True, key=lambda block: block not in held)
+
+    def matches(
+        self, prompt: Sequence[BlockHash], replicas: Sequence[ReplicaId]
+    ) -> Mapping[ReplicaId, int]:
+        """Return `match` of several replicas."""
+        return {replica: self.match(prompt, replica) for replica in replicas}
+
+    def add(self, prompt: Sequence[BlockHash], replica: ReplicaId, block_size: int) -> None:
+        """Note that a replica was sent a prompt."""
+        held = self._blocks.setdefault(replica, set())
+        before = len(held)
+        held.update(prompt[self.match(prompt, replica) :])
+        new = (len(held) - before) * block_size
+        self.new_tokens[replica] = self.new_tokens.get(replica, 0) + new

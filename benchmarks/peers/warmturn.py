@@ -1,0 +1,49 @@
+"""This project's own policies."""
+
+from collections.abc import Sequence
+from random import Random
+
+from benchmarks.peers.policy import Wait
+from policies.kv_events import EventBatch
+from policies.router import Router
+from policies.tunables import SCORER_NAMES, Tunables
+from policies.types import Park, ReplicaId, ReplicaState, Request, RequestId
+
+
+class Warmturn:
+    """`policies.router.Router`, as it is."""
+
+    def __init__(self, tunables: Tunables, rng: Random) -> None:
+        self._router = Router(tunables)
+        self._rng = rng
+
+    def place(
+        self, request: Request, replicas: Sequence[ReplicaState], now_s: float
+    ) -> ReplicaId | Wait:
+        """Return where a request goes, or that it waits."""
+        outcome = self._router.decide(request, replicas, now_s, self._rng)
+        if isinstance(outcome, Park):
+            return Wait(outcome.until_s, outcome.order)
+        return outcome.replica
+
+    def first_byte(self, request: RequestId, now_s: float) -> None:
+        """Note that a request's prefill is done."""
+        self._router.first_byte(request)
+
+    def end(self, request: RequestId, now_s: float) -> None:
+        """Note that a request ended."""
+        self._router.end(request, now_s)
+
+    def apply(self, batch: EventBatch, now_s: float) -> None:
+        """Note what changed in a replica's caches."""
+        self._router.index.apply(batch, now_s)
+
+    def tick(self, now_s: float) -> None:
+        """Let go of what is too old."""
+        self._router.expire(now_s)
+
+
+def make_warmturn(rng: Random, **settings: float) -> Warmturn:
+    """Make it with other tunables than the shipped ones; a scorer's name sets its weight."""
+    weights = {name: settings.pop(name, 1.0) for name in SCORER_NAMES}
+    return Warmturn(Tunables(weights=weights, **settings), rng)  # type: ignore[arg-type]

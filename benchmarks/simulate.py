@@ -1,0 +1,194 @@
+"""Replays sessions through policies on a virtual clock.
+
+    python -m benchmarks.simulate --trace FILE --policies a,b|all --replicas N --load L --seed S \
+        --json OUT
+
+A policy's settings may be changed: `dynamo:prefill_load_scale=4`, `warmturn:stickiness_s=1`.
+"""
+
+import gc
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers.registry import ORACLE, POLICIES, make_policy
+from benchmarks.simulator.fleet import Fleet, make_engines
+from benchmarks.simulator.measurements import Measurements, Result
+from benchmarks.simulator.presets import PRESETS, Hardware
+from benchmarks.simulator.traffic import ClosedLoop, OpenLoop, Traffic
+from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
+from benchmarks.trace_session import TraceSession
+from benchmarks.traces import read_sessions
+
+BURST_SIZE = 8
+
+COLUMNS = (
+    ("policy", lambda one: one.policy),
+    ("replicas", lambda one: str(one.replicas)),
+    ("load", lambda one: f"{one.load:g}"),
+    ("seed", lambda one: str(one.seed)),
+    ("requests", lambda one: str(one.requests)),
+    ("TTFT p50 s", lambda one: f"{one.ttft_s.p50:.2f}"),
+    ("p90", lambda one: f"{one.ttft_s.p90:.2f}"),
+    ("p99", lambda one: f"{one.ttft_s.p99:.1f}"),
+    ("e2e p50 s", lambda one: f"{one.e2e_s.p50:.1f}"),
+    ("hit", lambda one: f"{one.hit_ratio:.3f}"),
+    ("captured", lambda one: f"{one.captured_ratio:.3f}"),
+    ("evicted", lambda one: f"{one.misses.evicted:.3f}"),
+    ("elsewhere", lambda one: f"{one.misses.elsewhere:.3f}"),
+    ("goodput/s", lambda one: f"{one.goodput_rps:.3f}"),
+    ("dispersion", lambda one: f"{one.dispersion:.2f}"),
+    ("moves", lambda one: str(one.moves)),
+    ("splits", lambda one: str(one.splits)),
+)
+"""What the table shows of a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all policies are simulated with."""
+
+    hardware: Hardware
+    replicas: int
+    seed: int
+    end_s: float
+    warm_up_s: float
+    merged: int
+    open_loop: bool
+
+
+def simulate(spec: str, sessions: list[TraceSession], load: float, setting: Setting) -> Result:
+    """Run one policy; `load` is live sessions a replica, or sessions a second in an open loop."""
+    block_size = sessions[0].block_size * setting.merged
+    engines = make_engines(setting.hardware, setting.replicas, block_size, unlimited=spec == ORACLE)
+    traffic: Traffic
+    if setting.open_loop:
+        traffic = OpenLoop(sessions, load, setting.end_s, setting.seed, setting.merged)
+    else:
+        live = round(load * setting.replicas)
+        traffic = ClosedLoop(sessions, live, setting.seed, setting.merged)
+    measurements = Measurements(setting.warm_up_s, engines)
+    policy = make_policy(spec, Random(setting.seed))  # noqa: S311  # a simulation
+    Fleet(engines, policy, traffic, measurements).run(setting.end_s)
+    return measurements.result(spec, load, setting.seed, setting.end_s)
+
+
+def prepare(
+    sessions: list[TraceSession],
+    hardware: Hardware,
+    *,
+    part: Part,
+    max_think_s: float,
+    shared_prefix: bool,
+    thick_ratio: float,
+) -> list[TraceSession]:
+    """Make the sessions ready for the hardware. Raises ValueError where none is left."""
+    sessions = shrink(part_of(sessions, part), hardware.shrink_ratio)
+    if shared_prefix:
+        sessions = share_prefix(sessions)
+    if thick_ratio:
+        sessions = add_bursts(sessions, thick_ratio, BURST_SIZE, seed=0)
+    sessions = fit(sessions, hardware.max_context_tokens, max_think_s)
+    if not sessions:
+        msg = "no session is left that fits the model's context"
+        raise ValueError(msg)
+    return sessions
+
+
+def print_table(results: list[Result]) -> None:
+    """Print the results, one a row."""
+    table = Table(box=None)
+    for name, _ in COLUMNS:
+        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
+    for result in results:
+        table.add_row(*(show(result) for _, show in COLUMNS))
+    console = Console()
+    console.width = max(console.width, 200)
+    console.print(table)
+
+
+def main(
+    trace: Annotated[Path, typer.Option(help="Sessions to replay; see benchmarks/traces.py.")],
+    json_out: Annotated[Path | None, typer.Option("--json", help="File for the results.")] = None,
+    policies: Annotated[str, typer.Option(help="Names with commas between them, or all.")] = "all",
+    replicas: Annotated[int, typer.Option(help="How many replicas.")] = 8,
+    load: Annotated[
+        str,
+        typer.Option(
+            help="Live sessions a replica, or sessions a second in an open loop; or several."
+        ),
+    ] = "8",
+    seed: Annotated[
+        str, typer.Option(help="The same seed gives the same result; or several.")
+    ] = "1",
+    hardware: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "kimi-b200-host",
+    minutes: Annotated[float, typer.Option(help="Virtual time, warm-up included.")] = 60.0,
+    warm_up_minutes: Annotated[float, typer.Option(help="Left out of all figures.")] = 15.0,
+    part: Annotated[
+        Part, typer.Option(help="Sessions: all, to tune by, or to judge by.")
+    ] = Part.ALL,
+    max_think_s: Annotated[float, typer.Option(help="Longer pauses are cut to this.")] = 300.0,
+    merged_blocks: Annotated[int, typer.Option(help="Recorded blocks in one; 1 is exact.")] = 4,
+    open_loop: Annotated[bool, typer.Option(help="Let sessions arrive at random.")] = False,
+    shared_prefix: Annotated[bool, typer.Option(help="Sessions share tools and system.")] = False,
+    thick_ratio: Annotated[
+        float, typer.Option(help="Share of sessions that send bursts of 8.")
+    ] = 0.0,
+) -> None:
+    """Replay sessions through policies, print a table and write JSON."""
+    if hardware not in PRESETS:
+        raise typer.BadParameter(f"there is no {hardware}; there are {', '.join(PRESETS)}")
+    specs = list(POLICIES) if policies == "all" else policies.split(",")
+    preset = PRESETS[hardware]
+    try:
+        for spec in specs:
+            make_policy(spec, Random(0))  # noqa: S311
+        sessions = prepare(
+            read_sessions(trace),
+            preset,
+            part=part,
+            max_think_s=max_think_s,
+            shared_prefix=shared_prefix,
+            thick_ratio=thick_ratio,
+        )
+    except (OSError, ValueError) as wrong:
+        raise typer.BadParameter(str(wrong)) from wrong
+    gc.freeze()
+    progress = Console(stderr=True, highlight=False)
+    results = []
+    for one_load in map(float, load.split(",")):
+        for one_seed in map(int, seed.split(",")):
+            setting = Setting(
+                hardware=preset,
+                replicas=replicas,
+                seed=one_seed,
+                end_s=minutes * 60,
+                warm_up_s=warm_up_minutes * 60,
+                merged=merged_blocks,
+                open_loop=open_loop,
+            )
+            for spec in specs:
+                began_s = time.process_time()
+                result = simulate(spec, sessions, one_load, setting)
+                results.append(result)
+                progress.print(
+                    f"{spec}, load {one_load:g}, seed {one_seed}: TTFT p90 "
+                    f"{result.ttft_s.p90:.2f} s, in {time.process_time() - began_s:.0f} s of CPU"
+                )
+    print_table(results)
+    if json_out:
+        command = " ".join(["python -m benchmarks.simulate", *sys.argv[1:]])
+        rows = [result.row() for result in results]
+        json_out.write_text(json.dumps({"command": command, "results": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    typer.run(main)
