@@ -126,6 +126,19 @@ class InFlight:
             self.end(booking.request)
         return ended
 
+    def missing(
+        self, replica: ReplicaId, has: Collection[RequestId], booked_before_s: float
+    ) -> list[RequestId]:
+        """Return what was booked on a replica before then and is not among what it says it has."""
+        return [
+            request
+            for request, entry in self._entries.items()
+            if entry.booking.replica == replica
+            and not entry.booking.parked
+            and entry.booked_at_s < booked_before_s
+            and request not in has
+        ]
+
     def load(self, replica: ReplicaId) -> Load:
         """Return what is in flight on a replica."""
         return self._loads.get(replica, NO_LOAD)

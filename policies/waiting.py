@@ -38,15 +38,13 @@ class Waiting:
         """
         states = list(replicas)
         for request, park in sorted(self._parked.values(), key=lambda parked: parked[1].order):
-            if now_s >= park.until_s or park.booking.blocks <= _most_room(states, in_flight):
+            blocks = park.booking.blocks
+            if now_s >= park.until_s or any(_fits(blocks, one, in_flight) for one in states):
                 yield request
 
 
-def _most_room(states: Iterable[ReplicaState], in_flight: InFlight) -> int:
-    """Return the most GPU blocks that any replica has for one more request; -1 if none takes it."""
-    rooms = [-1]
-    for state in states:
-        load = in_flight.load(state.replica)
-        if is_open(state, load):
-            rooms.append(state.total_blocks - pinned_blocks(state, load))
-    return max(rooms)
+def _fits(blocks: int, state: ReplicaState, in_flight: InFlight) -> bool:
+    """Tell whether a replica may have room for so many blocks, or for as many as it has at all."""
+    load = in_flight.load(state.replica)
+    free = state.total_blocks - pinned_blocks(state, load)
+    return is_open(state, load) and free >= min(blocks, state.total_blocks)

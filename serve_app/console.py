@@ -1,5 +1,6 @@
 """What the router knows, and why it decided so, as JSON over HTTP."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from starlette.routing import Route
 from serve_app.api_error import ApiError
 from serve_app.route_request import RouterStatus
 from serve_app.router_client import RouterLike, RouterSilent
+from serve_app.session_id import short_id
 
 TIMEOUT_S = 5.0
 DEFAULT_SESSIONS = 100
@@ -27,7 +29,7 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
     """Return the routes under /warmturn."""
 
     async def decision(request: Request) -> Any:
-        request_id = request.path_params["request_id"]
+        request_id = short_id(request.path_params["request_id"])
         found = await router.call("decision", request_id, timeout_s=TIMEOUT_S)
         if found is None:
             raise ApiError(404, f"no decision on request {request_id} is remembered")
@@ -39,12 +41,12 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
 
     async def sessions(request: Request) -> Any:
         limit = request.query_params.get("limit", str(DEFAULT_SESSIONS))
-        if not (limit.isascii() and limit.isdecimal()) or not 0 < int(limit) <= MAX_SESSIONS:
+        if not re.fullmatch(r"[0-9]{1,5}", limit) or not 0 < int(limit) <= MAX_SESSIONS:
             raise ApiError(400, f"limit must be a number from 1 to {MAX_SESSIONS}")
         return {"sessions": await router.call("sessions", int(limit), timeout_s=TIMEOUT_S)}
 
     return [
-        Route("/warmturn/decisions/{request_id}", _json(decision)),
+        Route("/warmturn/decisions/{request_id:path}", _json(decision)),
         Route("/warmturn/replicas", _json(replicas)),
         Route("/warmturn/sessions", _json(sessions)),
     ]

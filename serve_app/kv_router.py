@@ -17,6 +17,9 @@ from serve_app.router_client import RouterClient, RouterSilent
 
 logger = logging.getLogger("ray.serve")
 
+LATE_S = 5.0
+"""How late the actor may answer a question about a turn that waits."""
+
 SILENCE_S = 1.0
 """How long the actor is left alone after it did not answer."""
 
@@ -113,12 +116,8 @@ class KVRouter(RequestRouter):
 
     async def _place(self, turn: RouteRequest) -> RunningReplica | None:
         """Place a turn and return its replica; None where a pause is better before trying again."""
-        replicas = {
-            ReplicaId(one.replica_id.unique_id): one
-            for one in self._replicas_list
-            if one.replica_id.unique_id not in turn.rejected_by
-        }
-        if not replicas:
+        replicas = {ReplicaId(one.replica_id.unique_id): one for one in self._replicas_list}
+        if turn.rejected_by.issuperset(replicas):
             turn.rejected_by.clear()  # each was full when it was asked
             return None
         if turn.placement:
@@ -129,14 +128,16 @@ class KVRouter(RequestRouter):
             try:
                 turn.placement = await self._ask(turn, places)
             except RouterSilent as error:
-                logger.warning("the router actor is silent (%s): placing without it", error)
+                if time.monotonic() >= self._silent_until_s:
+                    logger.warning("the router actor is silent (%s): placing without it", error)
                 self._silent_until_s = time.monotonic() + SILENCE_S
                 self._client.tell("give_up", turn.request)
         if turn.placement is None:
             self._fallbacks.inc()
             roomy = [ReplicaId(one.replica_id.unique_id) for one in self._with_room()]
-            among = [name for name in roomy if name in replicas] or replicas
-            replica = rendezvous(turn.session or turn.request, among)
+            among = [name for name in roomy if name not in turn.rejected_by]
+            left = [name for name in replicas if name not in turn.rejected_by]
+            replica = rendezvous(turn.session or turn.request, among or left)
             turn.placement = Placement(replica, turn.session, None)
         return replicas.get(turn.placement.replica)
 
@@ -150,7 +151,6 @@ class KVRouter(RequestRouter):
             "decide", turn, places, timeout_s=self._timeout_s
         )
         while placement is None:
-            placement = await self._client.call(
-                "wait", turn.request, timeout_s=ASK_S + self._timeout_s
-            )
+            # A dead actor is heard of; one that's late keeps the turn's place in the queue.
+            placement = await self._client.call("wait", turn, places, timeout_s=ASK_S + LATE_S)
         return placement

@@ -20,6 +20,9 @@ WORKERS = 4
 BYTES_PER_TOKEN = 4
 """Of a request's body, roughly."""
 
+MOST_ESTIMATED_TOKENS = 4096
+"""A long body that cannot be rendered mostly holds images, or something that vLLM refuses."""
+
 
 class Renderer(Protocol):
     """What renders requests; PromptRenderer is the real one. Any thread may call it."""
@@ -73,7 +76,7 @@ class Prompts:
     ) -> ReadPrompt:
         prompt = self._renderer.render(request.path, request.body, session)
         if isinstance(prompt, NotRenderable):
-            tokens = len(request.body) // BYTES_PER_TOKEN
+            tokens = min(len(request.body) // BYTES_PER_TOKEN, MOST_ESTIMATED_TOKENS)
             return ReadPrompt(request, NO_HASHES, tokens, not_rendered=prompt.reason)
         hashes = NO_HASHES if block_size is None else self._hashes(prompt, block_size)
         if prompt.can_carry_ids and len(prompt.ids):

@@ -25,13 +25,15 @@ class TurnEnd:
 class ReplicaReport:
     """What is new since the last report.
 
-    `first_tokens` are turns whose prefill is done. KV events come as a `batch`, or where the router
-    asked for it as a `snapshot` in their place, with the `last_turns` of the sessions served here,
-    whose `at_s` is relative to now. Both are None where there was no event.
+    `turns` are all that run here, `first_tokens` those whose prefill is done now. KV events come as
+    a `batch`, or where the router asked for it as a `snapshot` in their place, with the
+    `last_turns` of the sessions served here, whose `at_s` is relative to now. Both are None where
+    there was no event.
     """
 
     state: ReplicaState
     block_size: int
+    turns: frozenset[RequestId]
     first_tokens: tuple[RequestId, ...]
     ends: tuple[TurnEnd, ...]
     snapshot: Snapshot | None

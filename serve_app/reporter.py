@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from policies.kv_events import Event, EventBatch, Snapshot
 from policies.types import RequestId
@@ -21,6 +21,7 @@ PAUSE_S = 0.05
 """Least time between reports: what happens meanwhile goes into the next."""
 
 HEARTBEAT_S = 1.0
+RETRY_S = 0.25
 TIMEOUT_S = 5.0
 
 
@@ -42,10 +43,12 @@ class Reporter:
         self._silent = False
         self._first_tokens: list[RequestId] = []
         self._ends: list[TurnEnd] = []
+        self._turns: set[RequestId] = set()
         self._last_turns = LastTurns()
 
     def began(self, turn: RouteRequest) -> None:
         """Hear that a turn begins."""
+        self._turns.add(turn.request)
         self._last_turns.add(turn)
 
     def prefilled(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
@@ -59,6 +62,7 @@ class Reporter:
 
     def ended(self, turn: EngineTurn) -> None:
         """Hear that a turn is over."""
+        self._turns.discard(turn.request)
         self._ends.append(turn.end())
         self._news.set()
 
@@ -77,14 +81,18 @@ class Reporter:
     async def run(self) -> None:
         """Send reports until cancelled, also when there is no news."""
         while True:
-            try:
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await self._news.wait()
-            except TimeoutError:
-                pass  # say that we live
+            if self._silent:
+                await asyncio.sleep(RETRY_S)
+            else:
+                await self._await_news(HEARTBEAT_S)
             self._news.clear()
             await self.send()
             await asyncio.sleep(PAUSE_S)
+
+    async def _await_news(self, timeout_s: float) -> None:
+        with suppress(TimeoutError):  # then it's time to say that we live
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
 
     async def send(self) -> None:
         """Send one report; not while `run` is at work."""
@@ -94,12 +102,11 @@ class Reporter:
         except RouterSilent as error:
             if not self._silent:
                 logger.warning("the router hears nothing of this replica: %s", error)
-            synced = False
             self._ends[:0] = report.ends
             self._first_tokens[:0] = report.first_tokens
             self._silent = True
-        else:
-            self._silent = False
+            return
+        self._silent = False
         if not synced:
             self._needs_snapshot = True
             self._news.set()
@@ -114,7 +121,8 @@ class Reporter:
             sequence = self._next_sequence - 1
             snapshot = Snapshot(replica, generation, sequence, self._mirror.snapshot())
             self._needs_snapshot = False
-        elif self._events or not self._next_sequence:
+        elif self._events or self._silent or not self._next_sequence:
+            # After a silence its number tells the router whether it missed one.
             batch = EventBatch(replica, generation, self._next_sequence, self._events)
             self._next_sequence += 1
         self._events = []
@@ -123,4 +131,13 @@ class Reporter:
         last_turns = self._last_turns.aged() if snapshot else ()
         # Models with several kinds of attention have blocks of several sizes.
         block_size = self._mirror.block_size or self._load.block_size
-        return ReplicaReport(state, block_size, first_tokens, ends, snapshot, batch, last_turns)
+        return ReplicaReport(
+            state,
+            block_size,
+            frozenset(self._turns),
+            first_tokens,
+            ends,
+            snapshot,
+            batch,
+            last_turns,
+        )

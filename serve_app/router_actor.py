@@ -27,6 +27,9 @@ ASK_S = 1.0
 ABANDONED_S = 5.0
 """A waiting request that no gateway asks about for so long is given up."""
 
+UNSENT_S = 10.0
+"""A turn that its replica still does not have after so long was never sent: its gateway died."""
+
 SILENT_S = 5.0
 """A replica that reports nothing for so long is forgotten; its next report begins anew."""
 
@@ -52,7 +55,10 @@ class RouterActor:
         self._clock: asyncio.Task[None] | None = None
 
     async def decide(self, asked: RouteRequest, places: Places) -> Placement | None:
-        """Place a request on one of these replicas; None if it has to wait: call `wait` then."""
+        """Place a request on one of these replicas; None if it has to wait: call `wait` then.
+
+        Those that rejected it are left out, if there are others.
+        """
         now_s = self._now()
         request = Request(
             request=asked.request,
@@ -63,20 +69,21 @@ class RouterActor:
             arrived_at_s=self._log.arrived(asked, now_s).arrived_at_s,
         )
         self._fleet.places = places
-        outcome = self._router.decide(request, self._fleet.candidates(), now_s, self._rng)
+        candidates = self._fleet.candidates()
+        open_to_it = [one for one in candidates if one.replica not in asked.rejected_by]
+        outcome = self._router.decide(request, open_to_it or candidates, now_s, self._rng)
         self._log.decided(outcome, now_s)
         if isinstance(outcome, Decision):
             return _placement(outcome)
         self._waiters.open(asked.request, now_s)
         return None
 
-    async def wait(self, request: RequestId) -> Placement | None:
-        """Return where a waiting request goes; None if it has to wait on: call again.
-
-        Raises:
-            KeyError: it does not wait here, as this actor is a new one: call `decide`.
-        """
-        decision = await self._waiters.ask(request, self._now(), ASK_S)
+    async def wait(self, asked: RouteRequest, places: Places) -> Placement | None:
+        """Return where a waiting request goes; None if it has to wait on: call again."""
+        if asked.request not in self._waiters:  # this actor is a new one
+            return await self.decide(asked, places)
+        self._fleet.places = places
+        decision = await self._waiters.ask(asked.request, self._now(), ASK_S)
         return _placement(decision) if decision else None
 
     async def give_up(self, request: RequestId) -> None:
@@ -102,6 +109,8 @@ class RouterActor:
         for end in report.ends:
             self._log.ended(end, now_s)
             self._router.end(end.request, now_s)
+        for request in self._router.in_flight.missing(replica, report.turns, now_s - UNSENT_S):
+            self._router.end(request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
 

@@ -59,7 +59,7 @@ def find_session_id(
     values = dict(headers)
     for name in (*extra_headers, *KNOWN_HEADERS):
         if value := values.get(name.lower().encode()):
-            return _session_id(value.decode("latin-1"))
+            return SessionId(short_id(value.decode("latin-1")))
     return _in_body(body)
 
 
@@ -80,14 +80,14 @@ def _in_body(body: bytes) -> SessionId | None:
         _in_user_id(_member(fields.metadata, "user_id")),
         _member(fields.vllm_xargs, "session_id"),
     )
-    return next((_session_id(value) for value in candidates if _is_id(value)), None)
+    return next((SessionId(short_id(value)) for value in candidates if _is_id(value)), None)
 
 
-def _session_id(value: str) -> SessionId:
-    """Return an id that is short enough to be kept by the thousand, and sent in a header."""
+def short_id(value: str) -> str:
+    """Return an id that is short enough to be kept by the thousand: itself, or its hash."""
     if len(value) <= MAX_ID_CHARS:
-        return SessionId(value)
-    return SessionId(blake2b(value.encode(errors="surrogatepass")).hexdigest())
+        return value
+    return blake2b(value.encode(errors="surrogatepass")).hexdigest()
 
 
 def _in_user_id(user_id: Any) -> Any:

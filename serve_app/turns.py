@@ -9,6 +9,7 @@ from policies.types import RequestId, SessionId
 from serve_app.http_message import HttpRequest
 from serve_app.metrics import prefix_break_tokens, prefix_breaks, prompts_not_rendered
 from serve_app.route_request import RouteRequest
+from serve_app.session_id import short_id
 
 if TYPE_CHECKING:  # importing it imports vLLM
     from serve_app.prompts import ReadPrompt
@@ -46,7 +47,7 @@ class Turns:
         if request.method != "POST" or request.path not in TURN_PATHS:
             return request, None
         headers = dict(request.headers)
-        http_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        http_id = short_id(headers.get(b"x-request-id", b"").decode("latin-1"))
         turn = RouteRequest(RequestId(uuid.uuid4().hex), http_id, session)
         if self._prompts:
             block_size = self._block_size()

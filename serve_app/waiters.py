@@ -18,6 +18,10 @@ class Waiters:
     def __init__(self) -> None:
         self._waiters: dict[RequestId, _Waiter] = {}
 
+    def __contains__(self, request: RequestId) -> bool:
+        """Whether this one waits, or has a decision that nobody asked for yet."""
+        return request in self._waiters
+
     def open(self, request: RequestId, now_s: float) -> None:
         """Let gateways ask for a request."""
         self._waiters[request] = _Waiter(asyncio.get_running_loop().create_future(), now_s)

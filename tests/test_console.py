@@ -10,6 +10,7 @@ from policies.tunables import Tunables
 from serve_app.console import console_routes
 from serve_app.route_request import RouterStatus
 from serve_app.router_client import RouterSilent
+from serve_app.session_id import short_id
 
 STATUS = RouterStatus(
     block_size=32,
@@ -75,7 +76,15 @@ async def test_as_many_sessions_as_asked_for(query: str, limit: int) -> None:
     assert router.asked == [("sessions", limit)]
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "10001", "many", "", "1.5", "\u0663"])
+@pytest.mark.parametrize(("asked", "found"), [("a/b/c", "a/b/c"), ("x" * 300, short_id("x" * 300))])
+async def test_any_id_can_be_asked_for(asked: str, found: str) -> None:
+    """Very long ones are known by their hash."""
+    router = FakeRouter(decision={})
+    await _get(router, f"/warmturn/decisions/{asked}")
+    assert router.asked == [("decision", found)]
+
+
+@pytest.mark.parametrize("limit", ["9" * 5000, "0", "-1", "10001", "many", "", "1.5", "\u0663"])
 async def test_a_limit_that_is_none(limit: str) -> None:
     """It's refused in words."""
     response = await _get(FakeRouter(sessions=[]), f"/warmturn/sessions?limit={limit}")

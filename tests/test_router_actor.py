@@ -10,6 +10,7 @@ import pytest
 from policies.kv_events import EventBatch, Snapshot
 from policies.tunables import Tunables
 from policies.types import ReplicaId, RequestId, SessionId
+from serve_app import router_actor
 from serve_app.replica_report import ReplicaReport, TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_actor import RouterActor
@@ -44,8 +45,13 @@ def make_report(replica: str, **changes: Any) -> ReplicaReport:
     """Return the first report of an idle replica, which holds nothing."""
     state = changes.pop("state", make_state(replica))
     batch = EventBatch(state.replica, state.generation, 0, [])
-    fields = {"first_tokens": (), "ends": (), "snapshot": None, "batch": batch}
-    return ReplicaReport(state, BLOCK_SIZE, **fields | changes)
+    fields: dict[str, Any] = {
+        "turns": frozenset(),
+        "first_tokens": (),
+        "ends": (),
+        "snapshot": None,
+    }
+    return ReplicaReport(state, BLOCK_SIZE, **fields | {"batch": batch} | changes)
 
 
 async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:
@@ -96,14 +102,49 @@ async def test_a_waiting_turn_goes_once_there_is_room(actor: RouterActor) -> Non
     await actor.report(make_report("r1", state=FULL))
     turn = make_turn("q1", 1, 2)
     assert await actor.decide(turn, {R1: 64}) is None
-    question = asyncio.create_task(actor.wait(turn.request))
+    question = asyncio.create_task(actor.wait(turn, {R1: 64}))
     await asyncio.sleep(0)
     await actor.report(make_report("r1", state=ROOMY))
     placement = await question
     assert placement is not None
     assert placement.replica == R1
-    with pytest.raises(KeyError):
-        await actor.wait(turn.request)
+
+
+async def test_a_new_router_takes_over_those_that_wait(actor: RouterActor) -> None:
+    """It has never heard of them, and decides."""
+    await actor.report(make_report("r1"))
+    placement = await actor.wait(make_turn("q1", 1, 2), {R1: 64})
+    assert placement is not None
+    assert placement.replica == R1
+
+
+async def test_who_rejected_one_turn_is_there_for_others(actor: RouterActor) -> None:
+    """A turn that waits goes to a replica that another turn was refused by before."""
+    await actor.report(make_report("r1", state=FULL))
+    await actor.report(make_report("r2", state=make_state("r2", total_blocks=10, free_blocks=0)))
+    waiting, refused = make_turn("q1", 1, 2), make_turn("q2", 1, 2)
+    assert await actor.decide(waiting, PLACES) is None
+    refused.rejected_by = {R1}
+    assert await actor.decide(refused, PLACES) is None
+    await actor.give_up(refused.request)
+    await actor.report(make_report("r1", state=ROOMY))
+    async with asyncio.timeout(1):
+        placement = await actor.wait(waiting, PLACES)
+    assert placement is not None
+    assert placement.replica == R1
+
+
+async def test_a_turn_that_was_never_sent_is_released(
+    actor: RouterActor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its gateway died with it; one that the replica has is kept."""
+    monkeypatch.setattr(router_actor, "UNSENT_S", 0.0)
+    await actor.report(make_report("r1"))
+    for name in ("sent", "unsent"):
+        await actor.decide(make_turn(name, 1, 2), {R1: 64})
+    await actor.report(make_report("r1", turns=frozenset({RequestId("sent")})))
+    [replica] = await actor.replicas()
+    assert (replica["booked_uncached_tokens"], replica["requests"]) == (10, 1)
 
 
 async def test_a_waiting_turn_that_is_given_up_frees_its_place(actor: RouterActor) -> None:

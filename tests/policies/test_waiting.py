@@ -58,6 +58,14 @@ def test_a_small_request_passes_one_that_does_not_fit() -> None:
     assert placed(router, make_state("r1", total_blocks=100, free_blocks=20), 2) == ["small"]
 
 
+def test_a_request_that_fits_nowhere_waits_for_an_empty_replica() -> None:
+    """It gets all that there is; it needn't wait until its time is up."""
+    router = make_router()
+    park(router, "q1", 0, blocks=300)
+    assert placed(router, make_state("r1", total_blocks=100, free_blocks=99), 1) == []
+    assert placed(router, FREE, 1) == ["q1"]
+
+
 def test_who_waited_long_enough_goes_anyway() -> None:
     """To the best replica, full as it is."""
     router = make_router()
