@@ -64,6 +64,13 @@ def port() -> int:
     return free_port()
 
 
+@pytest.fixture(scope="session")
+def serving(cluster: LocalCluster, port: int) -> LocalCluster:
+    """The cluster, and Serve on that port, for what is not deployed through its REST API."""
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    return cluster
+
+
 def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> dict[str, Any]:
     """Return the project's own serve.yaml with a test's model, port, sizes and limits."""
     content = deepcopy(serve_file.load(ROOT / "serve.yaml"))

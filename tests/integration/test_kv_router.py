@@ -35,9 +35,9 @@ class Replica:
 
 
 @pytest.fixture(scope="module")
-def replicas(cluster: LocalCluster) -> Iterator[DeploymentHandle[Any]]:
+def replicas(serving: LocalCluster) -> Iterator[DeploymentHandle[Any]]:
     """Three replicas with two places each."""
-    assert cluster
+    assert serving
     router: Any = "serve_app.kv_router:KVRouter"
     deployment = serve.deployment(
         num_replicas=3,

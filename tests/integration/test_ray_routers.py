@@ -30,10 +30,10 @@ class Replica:
 
 @pytest.fixture
 def replicas(
-    cluster: LocalCluster, request: pytest.FixtureRequest
+    serving: LocalCluster, request: pytest.FixtureRequest
 ) -> Iterator[DeploymentHandle[Any]]:
     """Two replicas behind the router that the test is about."""
-    assert cluster
+    assert serving
     config = AppConfig(model="any", router=request.param)
     deployment = serve.deployment(
         num_replicas=2,
