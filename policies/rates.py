@@ -1,12 +1,15 @@
 """How fast a replica does its work, measured as it does it."""
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 PREFILL_TOKENS_PER_S = 5_000.0
 RESTORE_TOKENS_PER_S = 50_000.0
 FETCH_TOKENS_PER_S = 25_000.0
 HOLD_S = 10.0
 """What is believed of a replica until it has shown its own speed."""
+
+PRIOR_S = 0.05
+"""Seconds of work that the belief in a rate counts for: little, so that the first sample wins."""
 
 _KEEP_RATIO = 0.9
 """What the newest sample leaves of the weight of those before it."""
@@ -17,16 +20,24 @@ class Mean:
     """A mean of samples in which each weighs a tenth more than the one before it.
 
     With two quantities per sample it is a rate: their decayed sums, divided. The prior counts as
-    one sample.
+    one sample of `weight`.
     """
 
-    total: float
+    prior: InitVar[float]
     weight: float = 1.0
+    total: float = field(init=False)
+    is_measured: bool = field(init=False, default=False)
+    """Whether there was a sample."""
+
+    def __post_init__(self, prior: float) -> None:
+        """Begin with the prior alone."""
+        self.total = prior * self.weight
 
     def add(self, amount: float, weight: float = 1.0) -> None:
         """Add a sample: `amount` of what is measured, in `weight` of what it is measured by."""
         self.total = self.total * _KEEP_RATIO + amount
         self.weight = self.weight * _KEEP_RATIO + weight
+        self.is_measured = True
 
     @property
     def value(self) -> float:
@@ -42,8 +53,13 @@ class PrefillRate:
     """
 
     def __init__(self) -> None:
-        self._mean = Mean(PREFILL_TOKENS_PER_S)
+        self._mean = Mean(PREFILL_TOKENS_PER_S, PRIOR_S)
         self._done_at_s = float("-inf")
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it's more than a guess."""
+        return self._mean.is_measured
 
     @property
     def tokens_per_s(self) -> float:

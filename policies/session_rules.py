@@ -33,7 +33,7 @@ def pick(ranked: Sequence[Scored], home: ReplicaId | None, tunables: Tunables) -
         return _settle(ranked, Rule.NEW, "new session", tunables)
     at_home = next((scored for scored in ranked if scored.replica == home), None)
     if at_home is None:
-        return _settle(ranked, Rule.MOVED, f"its home {home} takes no more", tunables)
+        return _settle(ranked, Rule.MOVED, f"its home {home} is full, draining or gone", tunables)
     if split := _split(ranked, at_home, tunables):
         return split
     margin = f"{tunables.stickiness_s:g} s"

@@ -77,7 +77,8 @@ class Tunables:
     def __post_init__(self) -> None:
         """Refuse weights of unknown scorers, missing ones, and numbers below 0."""
         if wrong := set(self.weights) ^ set(SCORER_NAMES):
-            msg = f"weights must name exactly {', '.join(SCORER_NAMES)}; see {', '.join(wrong)}"
+            known = ", ".join(SCORER_NAMES)
+            msg = f"weights must name exactly {known}; missing or unknown: {', '.join(wrong)}"
             raise ValueError(msg)
         numbers = {one.name: getattr(self, one.name) for one in fields(self)} | {**self.weights}
         if negative := [name for name, number in numbers.items() if _is_negative(number)]:

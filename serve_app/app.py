@@ -1,13 +1,16 @@
 """The composition root: serve.yaml's args -> the Serve application."""
 
 import asyncio
+import logging
 from typing import Any
 
+from pydantic import ValidationError
 from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
+from serve_app import serve_file
 from serve_app.config import AppConfig, RouterName, UserConfig
 from serve_app.engine import Engine
 from serve_app.gateway import build_gateway
@@ -18,6 +21,8 @@ from serve_app.router_watch import RouterWatch
 from serve_app.routers import router_config
 from serve_app.turns import Turns
 from serve_app.vllm_platform import assume_cpu
+
+logger = logging.getLogger("ray.serve")
 
 ENGINE_START_ATTEMPTS = 3
 """Failures to start that Serve bears in a new deployment, per replica, before it gives up."""
@@ -42,10 +47,15 @@ class Gateway:
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Take a new `user_config`, as Serve calls this at the start and whenever it changes.
 
-        Raises:
-            ValidationError: it is not a UserConfig.
+        One that is refused changes nothing but what /warmturn/replicas says of it: if this raised,
+        Serve would stop the gateway, and no new one could start.
         """
-        self._watch.tunables = UserConfig.model_validate(user_config).routing
+        try:
+            self._watch.tunables = UserConfig.model_validate(user_config).routing
+            self._watch.settings_error = None
+        except ValidationError as error:
+            self._watch.settings_error = "; ".join(serve_file.lines(error))
+            logger.error("user_config is refused: %s", self._watch.settings_error)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Give Serve the application, once this object exists."""

@@ -23,6 +23,7 @@ class WatchLike(Protocol):
     """Whether the router answers; RouterWatch is the real one."""
 
     status: RouterStatus | None
+    settings_error: str | None
 
 
 def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
@@ -37,7 +38,11 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
 
     async def replicas(_: Request) -> Any:
         found = await router.call("replicas", timeout_s=TIMEOUT_S)
-        return {"router": watch.status and asdict(watch.status), "replicas": found}
+        return {
+            "router": watch.status and asdict(watch.status),
+            "settings_error": watch.settings_error,
+            "replicas": found,
+        }
 
     async def sessions(request: Request) -> Any:
         limit = request.query_params.get("limit", str(DEFAULT_SESSIONS))

@@ -1,9 +1,12 @@
 """The last decisions, what was weighed for each, and what came of it."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from policies.prefix_break import PrefixBreak
+from policies.tunables import Tunables
 from policies.types import Decision, Park, RequestId, SessionId
 from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
@@ -29,6 +32,10 @@ class LoggedTurn:
     park: Park | None = None
     decision: Decision | None = None
     decided_at_s: float | None = None
+    decided_at: str | None = None
+    """Date and time, in UTC."""
+    weights: Mapping[str, float] | None = None
+    """What each scorer's seconds were multiplied by."""
     end: TurnEnd | None = None
     ended_at_s: float | None = None
 
@@ -56,14 +63,16 @@ class DecisionLog:
                 self._turns.popitem(last=False)
         return turn
 
-    def decided(self, outcome: Decision | Park, now_s: float) -> None:
-        """Note what was decided on a turn."""
+    def decided(self, outcome: Decision | Park, tunables: Tunables, now_s: float) -> None:
+        """Note what was decided on a turn, and by which numbers."""
         if turn := self._turns.get(outcome.booking.request):
             turn.session = outcome.booking.session
             if isinstance(outcome, Park):
                 turn.park = outcome
             else:
                 turn.decision, turn.decided_at_s = outcome, now_s
+                turn.decided_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+                turn.weights = tunables.weights
                 turn.decisions += 1
 
     def ended(self, end: TurnEnd, now_s: float) -> None:

@@ -6,7 +6,14 @@ from typing import Any
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 
-from policies.rates import FETCH_TOKENS_PER_S, HOLD_S, RESTORE_TOKENS_PER_S, Mean, PrefillRate
+from policies.rates import (
+    FETCH_TOKENS_PER_S,
+    HOLD_S,
+    PRIOR_S,
+    RESTORE_TOKENS_PER_S,
+    Mean,
+    PrefillRate,
+)
 from policies.types import ReplicaId, ReplicaState
 
 _LOAD_TIME = "vllm:kv_offload_load_time"
@@ -25,7 +32,7 @@ class EngineLoad(StatLoggerBase):
         self._waiting = 0
         self._kv_usage_ratio = 0.0
         self._prefill = PrefillRate()
-        self._restore = Mean(RESTORE_TOKENS_PER_S)
+        self._restore = Mean(RESTORE_TOKENS_PER_S, PRIOR_S)
         self._hold = Mean(HOLD_S)
         self._restored_tokens = 0
         self._restoring_s = 0.0
@@ -41,6 +48,11 @@ class EngineLoad(StatLoggerBase):
         """Tokens per KV block."""
         size: int = self._config.cache_config.block_size
         return size
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether this replica has prefilled anything yet."""
+        return self._prefill.is_measured
 
     def state(self) -> ReplicaState:
         """Return the replica's state as of the engine's last step."""

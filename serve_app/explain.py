@@ -32,10 +32,12 @@ def decision(turn: LoggedTurn) -> Json:
             "rule": made.rule,
             "reason": made.reason,
             "waited_s": round(turn.decided_at_s - turn.arrived_at_s, 4),
-            "expected_ttft_s": _rounded(sum(made.seconds[made.replica].values())),
+            "cost_s": _rounded(sum(made.seconds[made.replica].values())),
             "expected_cached_tokens": {
                 tier.name.lower(): tokens for tier, tokens in made.cached_tokens.items()
             },
+            "decided_at": turn.decided_at,
+            "weights": turn.weights,
             "seconds": {
                 replica: {scorer: _rounded(value) for scorer, value in scores.items()}
                 for replica, scores in made.seconds.items()

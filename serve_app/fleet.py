@@ -1,7 +1,8 @@
 """The replicas as they last reported themselves, and how gateways reach them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from statistics import median
 
 from policies.rates import (
     FETCH_TOKENS_PER_S,
@@ -10,17 +11,11 @@ from policies.rates import (
     RESTORE_TOKENS_PER_S,
 )
 from policies.types import ReplicaId, ReplicaState
+from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import Places
 
 MUCH = 2**30
 """More of anything than a replica has."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Report:
-    state: ReplicaState
-    block_size: int
-    at_s: float
 
 
 class Fleet:
@@ -32,7 +27,8 @@ class Fleet:
     def __init__(self, is_synced: Callable[[ReplicaId], bool]) -> None:
         self.places: Places = {}
         self._is_synced = is_synced
-        self._reports: dict[ReplicaId, _Report] = {}
+        self._reports: dict[ReplicaId, ReplicaReport] = {}
+        self._heard_at_s: dict[ReplicaId, float] = {}
 
     def __len__(self) -> int:
         """How many replicas report."""
@@ -47,18 +43,20 @@ class Fleet:
         """Tokens per KV block, None while nobody knows it."""
         return next((report.block_size for report in self._reports.values()), None)
 
-    def report(self, state: ReplicaState, block_size: int, now_s: float) -> None:
+    def report(self, report: ReplicaReport, now_s: float) -> None:
         """Take a replica's word for its state."""
-        self._reports[state.replica] = _Report(state, block_size, now_s)
+        self._reports[report.state.replica] = report
+        self._heard_at_s[report.state.replica] = now_s
 
     def forget(self, replica: ReplicaId) -> None:
         """Forget a replica that is gone, until it reports again."""
         self._reports.pop(replica, None)
+        self._heard_at_s.pop(replica, None)
 
     def silent(self, now_s: float, after_s: float) -> list[ReplicaId]:
         """Return those that reported nothing in the last `after_s`."""
-        reports = self._reports.items()
-        return [replica for replica, report in reports if now_s - report.at_s > after_s]
+        heard_at_s = self._heard_at_s.items()
+        return [replica for replica, at_s in heard_at_s if now_s - at_s > after_s]
 
     def candidates(self) -> list[ReplicaState]:
         """Return the states of the replicas that gateways reach, of those that report if any does.
@@ -70,11 +68,26 @@ class Fleet:
         ]
 
     def state(self, replica: ReplicaId) -> ReplicaState:
-        """Return the state of a replica that reports; gateways may let fewer requests through."""
-        state = self._reports[replica].state
+        """Return the state of a replica that reports.
+
+        Gateways may let fewer requests through than it takes. While it has prefilled nothing it is
+        believed to be as fast as those that have.
+        """
+        report = self._reports[replica]
+        state = report.state
         limit = self.places.get(replica, state.max_requests)
-        most = min(limit, state.max_requests)
-        return replace(state, max_requests=most, synced=self._is_synced(replica))
+        rate = state.prefill_tokens_per_s
+        return replace(
+            state,
+            max_requests=min(limit, state.max_requests),
+            prefill_tokens_per_s=rate if report.is_measured else self._usual_rate(rate),
+            synced=self._is_synced(replica),
+        )
+
+    def _usual_rate(self, guess_tokens_per_s: float) -> float:
+        reports = self._reports.values()
+        measured = [one.state.prefill_tokens_per_s for one in reports if one.is_measured]
+        return median(measured) if measured else guess_tokens_per_s
 
 
 def _unknown(replica: ReplicaId) -> ReplicaState:

@@ -25,6 +25,7 @@ class TurnEnd:
 class ReplicaReport:
     """What is new since the last report.
 
+    `is_measured` says whether the state's prefill rate is more than a guess.
     `turns` are all that run here, `first_tokens` those whose prefill is done now. KV events come as
     a `batch`, or where the router asked for it as a `snapshot` in their place, with the
     `last_turns` of the sessions served here, whose `at_s` is relative to now. Both are None where
@@ -33,6 +34,7 @@ class ReplicaReport:
 
     state: ReplicaState
     block_size: int
+    is_measured: bool
     turns: frozenset[RequestId]
     first_tokens: tuple[RequestId, ...]
     ends: tuple[TurnEnd, ...]

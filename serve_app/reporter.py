@@ -134,6 +134,7 @@ class Reporter:
         return ReplicaReport(
             state,
             block_size,
+            self._load.is_measured,
             frozenset(self._turns),
             first_tokens,
             ends,

@@ -72,7 +72,7 @@ class RouterActor:
         candidates = self._fleet.candidates()
         open_to_it = [one for one in candidates if one.replica not in asked.rejected_by]
         outcome = self._router.decide(request, open_to_it or candidates, now_s, self._rng)
-        self._log.decided(outcome, now_s)
+        self._log.decided(outcome, self._router.tunables, now_s)
         if isinstance(outcome, Decision):
             return _placement(outcome)
         self._waiters.open(asked.request, now_s)
@@ -98,7 +98,7 @@ class RouterActor:
         """Take in what a replica says; return False if it has to send a snapshot next."""
         now_s = self._now()
         replica = report.state.replica
-        self._fleet.report(report.state, report.block_size, now_s)
+        self._fleet.report(report, now_s)
         if report.snapshot:
             self._router.index.restore(report.snapshot, now_s)
             self._router.resume(report.last_turns, replica, now_s)
@@ -187,7 +187,7 @@ class RouterActor:
         if not candidates:
             return
         for decision in self._router.place_waiting(candidates, now_s, self._rng):
-            self._log.decided(decision, now_s)
+            self._log.decided(decision, self._router.tunables, now_s)
             self._waiters.decide(decision)
 
 

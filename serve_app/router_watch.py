@@ -18,11 +18,12 @@ class RouterWatch:
     """Tells the router actor the tunables again and again, as a restarted one has forgotten them.
 
     `status` is None while it does not answer; `block_size` is what it last said, as that of the
-    engines stays.
+    engines stays. `settings_error` says why the settings given last were refused.
     """
 
     def __init__(self, client: RouterLike) -> None:
         self.tunables = Tunables()
+        self.settings_error: str | None = None
         self.status: RouterStatus | None = None
         self.block_size: int | None = None
         self._client = client

@@ -65,9 +65,8 @@ def _settings(path: Path, model: str, port: int) -> dict[str, Any]:
     content = serve_file.load(path)
     _run_module("serve_app.check", path)
     args = serve_file.app(content)["args"]
+    # As it is written, so that the file can be deployed again without replacing the replicas.
     args["model"] = model or args["model"]
-    if packaged_model.is_packaged(args["model"]) or Path(args["model"]).is_dir():
-        args["model"] = str(Path(args["model"]).absolute())
     http = content.setdefault("http_options", {})
     http["port"] = port or http.get("port", 8000)
     with socket.socket() as probe:

@@ -39,7 +39,7 @@ def load(path: Path) -> dict[str, Any]:
         app_config(content)
         user_config(content)
     except ValidationError as error:
-        raise ServeFileError("\n".join(f"{path}: {line}" for line in _lines(error))) from error
+        raise ServeFileError("\n".join(f"{path}: {line}" for line in lines(error))) from error
     return content
 
 
@@ -102,8 +102,10 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return []
 
 
-def _lines(error: ValidationError) -> Iterator[str]:
+def lines(error: ValidationError) -> Iterator[str]:
+    """Yield a line on each thing that is wrong, its place in front."""
     for one in error.errors():
         unknown = one["type"] in ("extra_forbidden", "unexpected_keyword_argument")
         place = ".".join(map(str, one["loc"])) or "args"
-        yield f"{place}: {'no such setting' if unknown else one['msg']}"
+        reason = one["msg"].removeprefix("Value error, ")
+        yield f"{place}: {'no such setting' if unknown else reason}"

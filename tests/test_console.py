@@ -29,6 +29,7 @@ class FakeRouter:
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
+        self.settings_error: str | None = "a typo"
         self.status: RouterStatus | None = STATUS if answers else None
         self.asked: list[tuple[Any, ...]] = []
 
@@ -66,6 +67,7 @@ async def test_replicas_with_the_routers_own_state() -> None:
     response = await _get(FakeRouter(replicas=[{"replica": "r1"}]), "/warmturn/replicas")
     assert response.json()["replicas"] == [{"replica": "r1"}]
     assert response.json()["router"]["synced_replicas"] == 2
+    assert response.json()["settings_error"] == "a typo"
 
 
 @pytest.mark.parametrize(("query", "limit"), [("", 100), ("?limit=7", 7), ("?limit=10000", 10000)])

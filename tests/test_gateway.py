@@ -72,6 +72,7 @@ class NoRouter:
     """A router that nobody is to ask."""
 
     status: RouterStatus | None = None
+    settings_error: str | None = None
 
     async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
         raise AssertionError(method, args, timeout_s)

@@ -51,7 +51,8 @@ def make_report(replica: str, **changes: Any) -> ReplicaReport:
         "ends": (),
         "snapshot": None,
     }
-    return ReplicaReport(state, BLOCK_SIZE, **fields | {"batch": batch} | changes)
+    fields |= {"batch": batch, "is_measured": True} | changes
+    return ReplicaReport(state, BLOCK_SIZE, **fields)
 
 
 async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:
@@ -192,7 +193,8 @@ async def test_a_decision_can_be_explained(actor: RouterActor) -> None:
     assert told["rule"] == "new"
     assert set(told["seconds"]) == {"r1", "r2"}
     assert set(told["seconds"]["r1"]) == {"kv_locality", "queue_depth", "kv_pressure"}
-    assert told["expected_ttft_s"] == pytest.approx(sum(told["seconds"][told["replica"]].values()))
+    assert told["cost_s"] == pytest.approx(sum(told["seconds"][told["replica"]].values()))
+    assert told["weights"] == {"kv_locality": 1.0, "queue_depth": 1.0, "kv_pressure": 1.0}
     assert told["outcome"] == {
         "prompt_tokens": 10,
         "cached_tokens": 4,

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections import Counter
+from copy import deepcopy
 from typing import Any
 
 import httpx
@@ -121,15 +122,20 @@ async def test_a_turn_is_explained(service: Service) -> None:
     assert sessions[0]["session"] == second.headers[SESSION]
 
 
+def _routing(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of what is deployed that routing is set by."""
+    deployments = serve_file.app(content)["deployments"]
+    gateway = next(one for one in deployments if one["name"] == "gateway")
+    routing: dict[str, Any] = gateway["user_config"]["routing"]
+    return routing
+
+
 async def test_settings_change_without_a_restart(service: Service, cluster: LocalCluster) -> None:
     """A PUT of another user_config reaches the router, and no replica is replaced."""
     async with _http(service) as http:
         before = await _replicas(http)
-        content = dict(service.content)
-        gateway = next(
-            one for one in serve_file.app(content)["deployments"] if one["name"] == "gateway"
-        )
-        gateway["user_config"]["routing"]["stickiness_s"] = 0.75
+        content = deepcopy(service.content)
+        _routing(content)["stickiness_s"] = 0.75
         deploy(cluster, content)
         async with asyncio.timeout(20):
             while (await _replicas(http))["router"]["tunables"]["stickiness_s"] != 0.75:
@@ -137,6 +143,27 @@ async def test_settings_change_without_a_restart(service: Service, cluster: Loca
         after = await _replicas(http)
     names = [{one["replica"] for one in found["replicas"]} for found in (before, after)]
     assert names[0] == names[1]
+
+
+async def test_settings_that_are_refused_harm_nobody(
+    service: Service, cluster: LocalCluster
+) -> None:
+    """The gateway serves on by the old ones, and says what is wrong with the new ones."""
+    async with _http(service) as http:
+        before = (await _replicas(http))["router"]["tunables"]
+        content = deepcopy(service.content)
+        _routing(content)["stickyness_s"] = 0.3
+        deploy(cluster, content)
+        async with asyncio.timeout(20):
+            while not (error := (await _replicas(http))["settings_error"]):
+                await asyncio.sleep(0.2)
+        assert "routing.stickyness_s" in error
+        assert (await _replicas(http))["router"]["tunables"] == before
+        await _post(http, _chat("still there?"))
+        deploy(cluster, service.content)
+        async with asyncio.timeout(20):
+            while (await _replicas(http))["settings_error"]:
+                await asyncio.sleep(0.2)
 
 
 async def test_a_router_killed_under_load_costs_no_request(

@@ -76,7 +76,7 @@ def test_a_home_that_takes_no_more(gone: list[Candidate]) -> None:
     """A session whose home is draining, full or gone gets another."""
     decision = decide(*gone, make_candidate("r2"), home=R1)
     assert (decision.replicas, decision.rule, decision.home) == ((R2,), Rule.MOVED, R2)
-    assert "r1 takes no more" in decision.reason
+    assert "r1 is full, draining or gone" in decision.reason
 
 
 def test_rule_2_a_burst_is_split() -> None:

@@ -1,0 +1,51 @@
+"""What is believed of the replicas."""
+
+from typing import Any
+
+from policies.types import ReplicaId
+from serve_app.fleet import Fleet
+from serve_app.replica_report import ReplicaReport
+from tests.policies.makers import make_state
+
+R1, R2, R3 = (ReplicaId(f"r{number}") for number in (1, 2, 3))
+
+
+def make_fleet(*reports: ReplicaReport) -> Fleet:
+    """Return a fleet that reported at 0 s, and is in sync."""
+    fleet = Fleet(lambda _: True)
+    fleet.places = {report.state.replica: 64 for report in reports}
+    for report in reports:
+        fleet.report(report, 0.0)
+    return fleet
+
+
+def make_report(replica: str, *, is_measured: bool = True, **state: Any) -> ReplicaReport:
+    """Return a report without news."""
+    made = make_state(replica, **state)
+    return ReplicaReport(made, 4, is_measured, frozenset(), (), (), None, None)
+
+
+def test_a_replica_that_did_nothing_yet_is_as_fast_as_the_others() -> None:
+    """Its guess counts only while nobody has measured anything."""
+    new = make_report("r3", is_measured=False, prefill_tokens_per_s=5000.0)
+    known = [make_report(f"r{i}", prefill_tokens_per_s=1000.0 * i) for i in (1, 2)]
+    assert make_fleet(*known, new).state(R3).prefill_tokens_per_s == 1500.0
+    assert make_fleet(new).state(R3).prefill_tokens_per_s == 5000.0
+    assert make_fleet(*known, new).state(R1).prefill_tokens_per_s == 1000.0
+
+
+def test_the_lower_limit_counts() -> None:
+    """Of what gateways let through and what the engine runs at a time."""
+    fleet = make_fleet(make_report("r1", max_requests=16), make_report("r2", max_requests=256))
+    assert [fleet.state(one).max_requests for one in (R1, R2)] == [16, 64]
+
+
+def test_who_is_silent_gets_nothing_while_others_report() -> None:
+    """While none reports, all get something."""
+    fleet = make_fleet(make_report("r1"), make_report("r2"))
+    fleet.report(make_report("r2"), 9.0)
+    assert fleet.silent(10.0, after_s=5.0) == [R1]
+    fleet.forget(R1)
+    assert [one.replica for one in fleet.candidates()] == [R2]
+    fleet.forget(R2)
+    assert [one.replica for one in fleet.candidates()] == [R1, R2]
