@@ -99,7 +99,7 @@ async def test_a_death_under_load_loses_nothing(
 ) -> None:
     """Requests that had not begun to answer are answered by the other replica, streams are told.
 
-    The dead one is replaced, and nothing of it is left.
+    The dead one is replaced, and nothing of it is left, in the router neither.
     """
     before = _replicas()
     assert len(before) == 2
@@ -116,6 +116,8 @@ async def test_a_death_under_load_loses_nothing(
         ]
         streams = [asyncio.create_task(stream(number)) for number in range(6)]
         await asyncio.sleep(1.5)
+        known = await _known_to_the_router(http)
+        assert len(known) == 2
         target = before[0] if victim == "replica" else _engine_cores(before[0])[0]
         os.kill(target.pid, signal.SIGKILL)
         responses = await asyncio.gather(*whole)
@@ -124,6 +126,9 @@ async def test_a_death_under_load_loses_nothing(
         ends = [text.rstrip().split("\n\n")[-1] for text in await asyncio.gather(*streams)]
         assert ends == ["data: [DONE]"] * 6
         assert (await http.get("/ready")).status_code == 200
+        survivors = await _known_to_the_router(http)
+        assert len(survivors) == 1
+        assert survivors < known
 
     _gone, alive = psutil.wait_procs([before[0], *family], timeout=20)
     assert alive == []
@@ -132,3 +137,12 @@ async def test_a_death_under_load_loses_nothing(
             await asyncio.sleep(1)
         for _ in states(cluster, APP):
             await asyncio.sleep(0)
+        async with _client(service) as http:
+            while len(found := await _known_to_the_router(http)) < 2:
+                await asyncio.sleep(0.5)
+    assert found & known == survivors
+
+
+async def _known_to_the_router(http: httpx.AsyncClient) -> set[str]:
+    """Return the replicas whose blocks and load the router counts."""
+    return {one["replica"] for one in (await http.get("/warmturn/replicas")).json()["replicas"]}

@@ -109,7 +109,10 @@ async def test_a_turn_is_explained(service: Service) -> None:
         second = await _post(http, _chat(CONTEXT + " explained", answer, "and now?"))
         usage = second.json()["usage"]
         request_id = second.headers["x-request-id"]
-        told = (await http.get(f"/warmturn/decisions/{request_id}")).raise_for_status().json()
+        told: dict[str, Any] = {}
+        async with asyncio.timeout(5):  # the replica's report may be on its way
+            while "outcome" not in told:
+                told = (await http.get(f"/warmturn/decisions/{request_id}")).json()
         sessions = (await http.get("/warmturn/sessions?limit=1")).json()["sessions"]
     assert second.headers[SESSION] == first.headers[SESSION]
     assert second.headers[REPLICA] == first.headers[REPLICA] == told["replica"]
