@@ -90,6 +90,11 @@ class Replicas:
                 async for message in answer:
                     self._answered_at = time.monotonic()
                     yield message
+        except ReplicaLost:
+            if turn and turn.placement:
+                # If it lives after all, it tells the router all it holds once more.
+                self._router.tell("lose", turn.placement.replica)
+            raise
         except (GeneratorExit, asyncio.CancelledError):
             answer.cancel()
             if turn:
