@@ -11,6 +11,9 @@ HOLD_S = 10.0
 PRIOR_S = 0.05
 """Seconds of work that the belief in a rate counts for: little, so that the first sample wins."""
 
+LEAST_TOKENS = 64
+"""A prefill of fewer tokens tells of what each request costs, not of how fast tokens go."""
+
 _KEEP_RATIO = 0.9
 """What the newest sample leaves of the weight of those before it."""
 
@@ -70,5 +73,6 @@ class PrefillRate:
         """Note a prefill of `tokens` that were in no cache."""
         started_at_s = max(arrived_at_s, self._done_at_s)
         self._done_at_s = max(self._done_at_s, first_token_at_s)
-        if (busy_s := first_token_at_s - started_at_s) > 0:
+        busy_s = first_token_at_s - started_at_s
+        if tokens >= LEAST_TOKENS and busy_s > 0:
             self._mean.add(tokens, busy_s)

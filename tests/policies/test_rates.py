@@ -46,6 +46,14 @@ def test_idle_time_does_not_count() -> None:
     assert rate.tokens_per_s == pytest.approx(1000, rel=0.01)
 
 
+def test_a_few_tokens_say_nothing_of_a_rate() -> None:
+    """A replica that was asked for one token at first is not slow."""
+    rate = PrefillRate()
+    rate.add(1, 0, 2.0)
+    assert not rate.is_measured
+    assert rate.tokens_per_s == PREFILL_TOKENS_PER_S
+
+
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.floats(0, 1e6), st.floats(0, 1e6))))
 def test_rates_stay_positive(prefills: list[tuple[int, float, float]]) -> None:
     """Whatever clocks say, nobody divides by zero."""
