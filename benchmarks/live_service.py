@@ -67,7 +67,7 @@ def configure(base: dict[str, Any], router: str, fleet: Fleet, port: int) -> dic
         "num_gpu_blocks_override": fleet.blocks,
         "max_model_len": MAX_MODEL_LEN,
     }
-    engine = next(one for one in app["deployments"] if one["name"] == "engine")
+    engine = serve_file.deployment(content, "engine")
     engine |= {"num_replicas": fleet.replicas, "graceful_shutdown_timeout_s": 5}
     engine["ray_actor_options"] = {"num_cpus": ENGINE_CPUS}
     return content

@@ -90,5 +90,4 @@ def _prompts(config: AppConfig) -> Any:
     from serve_app.render import PromptRenderer
 
     args = engine_args.parse(config.engine_settings())
-    engine_args.import_parser_plugins(args)
     return Prompts(PromptRenderer(args), config.model, args.served_model_name)

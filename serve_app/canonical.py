@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from policies.turn import SYSTEM_ROLES
+from serve_app.session_id import NO_JSON
+
 SYSTEM_FIELDS = frozenset(("system", "instructions"))
 """Fields of a request that are a system prompt: in Messages, in Responses."""
 
 MESSAGE_FIELDS = frozenset(("messages", "input"))
 """Fields of a request that hold messages: in chat and Messages, in Responses."""
-
-SYSTEM_ROLES = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _read(decode: Callable[[Raw], _T], value: Raw) -> _T | None:
     """Return a JSON value decoded, or None where it has another shape."""
     try:
         return decode(value)
-    except (msgspec.MsgspecError, RecursionError):
+    except NO_JSON:
         return None
 
 

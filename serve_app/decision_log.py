@@ -12,7 +12,7 @@ from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
 
 MAX_TURNS = 2000
-"""At about 20 kB each with 64 replicas."""
+"""Each has the seconds of all replicas."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,6 @@ class LoggedTurn:
     weights: Mapping[str, float] | None = None
     """What each scorer's seconds were multiplied by."""
     end: TurnEnd | None = None
-    ended_at_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -75,10 +74,10 @@ class DecisionLog:
                 turn.weights = tunables.weights
                 turn.decisions += 1
 
-    def ended(self, end: TurnEnd, now_s: float) -> None:
+    def ended(self, end: TurnEnd) -> None:
         """Note what came of a turn."""
         if turn := self._turns.get(end.request):
-            turn.end, turn.ended_at_s = end, now_s
+            turn.end = end
 
     def find(self, http_id: str) -> LoggedTurn | None:
         """Return the record of the last turn with this id; clients may use one twice."""

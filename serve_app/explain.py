@@ -31,7 +31,7 @@ def decision(turn: LoggedTurn) -> Json:
             "home": made.home,
             "rule": made.rule,
             "reason": made.reason,
-            "waited_s": round(turn.decided_at_s - turn.arrived_at_s, 4),
+            "waited_s": _rounded(turn.decided_at_s - turn.arrived_at_s),
             "cost_s": _rounded(sum(made.seconds[made.replica].values())),
             "expected_cached_tokens": {
                 tier.name.lower(): tokens for tier, tokens in made.cached_tokens.items()
@@ -88,5 +88,5 @@ def sessions(router: Router, now_s: float, limit: int) -> list[Json]:
     ]
 
 
-def _rounded(seconds: float) -> float:
-    return round(seconds, 4)
+def _rounded(value: float) -> float:
+    return round(value, 4)

@@ -1,6 +1,6 @@
 """The replicas as they last reported themselves, and how gateways reach them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from statistics import median
 
@@ -10,7 +10,7 @@ from policies.rates import (
     PREFILL_TOKENS_PER_S,
     RESTORE_TOKENS_PER_S,
 )
-from policies.types import ReplicaId, ReplicaState
+from policies.types import ReplicaId, ReplicaState, RequestId
 from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import Places
 
@@ -47,6 +47,10 @@ class Fleet:
         """Take a replica's word for its state."""
         self._reports[report.state.replica] = report
         self._heard_at_s[report.state.replica] = now_s
+
+    def turns(self, replica: ReplicaId) -> Collection[RequestId]:
+        """Return the turns that a replica has, of those that report."""
+        return self._reports[replica].turns
 
     def forget(self, replica: ReplicaId) -> None:
         """Forget a replica that is gone, until it reports again."""

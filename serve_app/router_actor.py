@@ -107,10 +107,8 @@ class RouterActor:
         for request in report.first_tokens:
             self._router.first_byte(request)
         for end in report.ends:
-            self._log.ended(end, now_s)
+            self._log.ended(end)
             self._router.end(end.request, now_s)
-        for request in self._router.in_flight.missing(replica, report.turns, now_s - UNSENT_S):
-            self._router.end(request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
 
@@ -165,6 +163,10 @@ class RouterActor:
         for replica in self._fleet.silent(now_s, SILENT_S):
             logger.warning("replica %s is silent: forgotten", replica)
             self._forget(replica, now_s)
+        for replica in self._fleet:
+            has = self._fleet.turns(replica)
+            for request in self._router.in_flight.missing(replica, has, now_s - UNSENT_S):
+                self._router.end(request, now_s)
         for request in self._waiters.abandoned(now_s, ABANDONED_S):
             self._end(request, now_s)
         self._router.expire(now_s)

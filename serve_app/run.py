@@ -60,7 +60,7 @@ def _step(name: str, what: str) -> None:
 
 
 def _settings(path: Path, model: str, port: int) -> dict[str, Any]:
-    """Return the file's content with the model's place made absolute and the options applied."""
+    """Return the file's content with the options applied."""
     _step("settings", f"checking {path}")
     content = serve_file.load(path)
     _run_module("serve_app.check", path)

@@ -56,6 +56,16 @@ def app(content: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def deployment(content: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the options of one of the warmturn application's deployments; empty if it has none.
+
+    Raises:
+        ServeFileError: there is no such application, or more than one.
+    """
+    deployments = app(content).get("deployments", [])
+    return next((one for one in deployments if one["name"] == name), {})
+
+
 def app_config(content: dict[str, Any]) -> AppConfig:
     """Return the warmturn application's args, parsed.
 
@@ -71,9 +81,7 @@ def user_config(content: dict[str, Any]) -> UserConfig:
     Raises:
         ServeFileError, ValidationError: as they say.
     """
-    deployments = app(content).get("deployments", [])
-    gateway: dict[str, Any] = next((one for one in deployments if one["name"] == "gateway"), {})
-    return UserConfig.model_validate(gateway.get("user_config") or {})
+    return UserConfig.model_validate(deployment(content, "gateway").get("user_config") or {})
 
 
 def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Iterator[str]:

@@ -4,10 +4,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-import yaml
-
 from policies.prefix_break import Kind
 from policies.tunables import Tunables
+from serve_app import serve_file
 from serve_app.config import UserConfig
 
 ROOT = Path(__file__).parents[1]
@@ -25,10 +24,9 @@ def test_every_tunable_is_listed_with_its_default() -> None:
 
 def test_serve_yaml_has_the_defaults() -> None:
     """What it sets for routing is what would be so without."""
-    content = yaml.safe_load((ROOT / "serve.yaml").read_text())
-    deployments = content["applications"][0]["deployments"]
-    gateway = next(one for one in deployments if one["name"] == "gateway")
-    assert UserConfig.model_validate(gateway["user_config"]) == UserConfig()
+    content = serve_file.load(ROOT / "serve.yaml")
+    assert serve_file.deployment(content, "gateway")["user_config"]["routing"]
+    assert serve_file.user_config(content) == UserConfig()
 
 
 def test_every_kind_of_break_is_explained() -> None:

@@ -140,10 +140,12 @@ async def test_a_turn_that_was_never_sent_is_released(
 ) -> None:
     """Its gateway died with it; one that the replica has is kept."""
     monkeypatch.setattr(router_actor, "UNSENT_S", 0.0)
+    monkeypatch.setattr(router_actor, "TICK_S", 0.01)
     await actor.report(make_report("r1"))
     for name in ("sent", "unsent"):
         await actor.decide(make_turn(name, 1, 2), {R1: 64})
     await actor.report(make_report("r1", turns=frozenset({RequestId("sent")})))
+    await asyncio.sleep(0.1)
     [replica] = await actor.replicas()
     assert (replica["booked_uncached_tokens"], replica["requests"]) == (10, 1)
 

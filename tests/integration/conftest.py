@@ -78,7 +78,7 @@ def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> 
     app = serve_file.app(content)
     app["args"]["model"] = str(model)
     app["args"]["engine"] |= engine
-    options = next(one for one in app["deployments"] if one["name"] == "engine")
+    options = serve_file.deployment(content, "engine")
     options |= {
         "num_replicas": replicas,
         "max_ongoing_requests": MAX_ONGOING,

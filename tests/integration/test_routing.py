@@ -127,8 +127,7 @@ async def test_a_turn_is_explained(service: Service) -> None:
 
 def _routing(content: dict[str, Any]) -> dict[str, Any]:
     """Return the part of what is deployed that routing is set by."""
-    deployments = serve_file.app(content)["deployments"]
-    gateway = next(one for one in deployments if one["name"] == "gateway")
+    gateway = serve_file.deployment(content, "gateway")
     routing: dict[str, Any] = gateway["user_config"]["routing"]
     return routing
 
