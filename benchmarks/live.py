@@ -10,8 +10,6 @@ live_figures.py.
 """
 
 import asyncio
-import json
-import sys
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -29,6 +27,7 @@ from benchmarks.live_service import Fleet, services
 from benchmarks.live_sessions import Pace
 from benchmarks.live_tables import tables
 from benchmarks.live_workload import Workload, WorkloadError
+from benchmarks.results import given_command, write_results
 from benchmarks.traces import read_sessions
 from serve_app.local_cluster import DeployError
 from serve_app.serve_file import ServeFileError
@@ -93,9 +92,7 @@ def live(
                 for error in sorted(set(replay.errors)):
                     progress.console.print(f"{policy}: {error}", markup=False)
                 if json_file:  # after each router, so that a later one's failure loses nothing
-                    command = f"python -m benchmarks.live {' '.join(sys.argv[1:])}"
-                    content = {"command": command, "results": rows}
-                    json_file.write_text(json.dumps(content, indent=1) + "\n")
+                    write_results(json_file, given_command("benchmarks.live"), rows)
     except CANNOT_REPLAY as error:
         progress.console.print(f"cannot replay: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(2) from error

@@ -39,7 +39,7 @@ def services(
         ValidationError: a router is not known, before anything is started.
         DeployError: a service cannot run.
     """
-    port = _free_port()  # Serve's proxy stays on it
+    port = free_port()  # Serve's proxy stays on it
     base = serve_file.load(ROOT / "serve.yaml")
     contents = {router: configure(base, router, fleet, port) for router in routers}
     for content in contents.values():
@@ -73,7 +73,8 @@ def configure(base: dict[str, Any], router: str, fleet: Fleet, port: int) -> dic
     return content
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         found: int = probe.getsockname()[1]
@@ -83,7 +84,7 @@ def _free_port() -> int:
 def _make_tiny_model(directory: Path) -> None:
     if directory != TINY or packaged_model.is_prepared(TINY):
         return
-    from tests import tiny_model
+    from benchmarks import tiny_model  # it imports torch
 
     source = ROOT / "models" / packaged_model.NAME
     if not packaged_model.is_prepared(source):

@@ -6,7 +6,6 @@ applying it. What it costs to get a prompt's tokens is measured with a real toke
 (tokenizing.py), where the model's directory is there.
 """
 
-import json
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.results import write_results
 from policies.block_hash import Tokens, block_contents, hash_blocks, root_hash
 from policies.kv_events import EngineHash, EventBatch, Stored
 from policies.router import Router
@@ -193,8 +193,7 @@ def main(
         table.add_row(name, f"{value:,.2f}" if isinstance(value, float) else f"{value:,}")
     Console().print(table)
     if out:
-        command = f"python -m benchmarks.micro --seed {seed} --model {model}"
-        out.write_text(json.dumps({"command": command, "results": [result]}, indent=2) + "\n")
+        write_results(out, f"python -m benchmarks.micro --seed {seed} --model {model}", [result])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ cost of the way best. Rounds alternate between the URLs, since machines drift.
 """
 
 import asyncio
-import json
 import statistics
 import sys
 import time
@@ -15,6 +14,8 @@ from typing import Annotated
 
 import httpx
 import typer
+
+from benchmarks.results import given_command, write_results
 
 TOKENS = 50
 STREAMS = 8
@@ -47,9 +48,8 @@ def overhead(
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in asdict(row).items()))
     if json_file:
-        results = [asdict(row) for row in rows]
-        json_file.write_text(
-            json.dumps({"command": " ".join(sys.argv), "results": results}, indent=1)
+        write_results(
+            json_file, given_command("benchmarks.overhead"), [asdict(row) for row in rows]
         )
 
 

@@ -7,8 +7,6 @@ A policy's settings may be changed: `dynamo:prefill_load_scale=4`, `warmturn:sti
 """
 
 import gc
-import json
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.registry import ORACLE, POLICIES, make_policy
+from benchmarks.results import given_command, write_results
 from benchmarks.simulator.fleet import Fleet, make_engines
 from benchmarks.simulator.measurements import Measurements, Result
 from benchmarks.simulator.presets import PRESETS, Hardware
@@ -185,9 +184,8 @@ def main(
                 )
     print_table(results)
     if json_out:
-        command = " ".join(["python -m benchmarks.simulate", *sys.argv[1:]])
         rows = [result.row() for result in results]
-        json_out.write_text(json.dumps({"command": command, "results": rows}, indent=1))
+        write_results(json_out, given_command("benchmarks.simulate"), rows)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ from typing import Any
 
 from benchmarks.trace_session import Step, TraceRequest, TraceSession
 
-__all__ = ["TraceRequest", "TraceSession", "read_sessions", "write_sessions"]
-
 _MOONCAKE_BLOCK_SIZE = 512
 
 

@@ -12,6 +12,7 @@ CPU memory. Shipped: credit 1, scale 1, weight 0; the preset for agents: 2, 4 an
 """
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 from benchmarks.peers.exact_prefixes import EventPeer
@@ -57,14 +58,7 @@ class Dynamo(EventPeer):
         return chosen
 
 
-class DynamoAgentic(Dynamo):
-    """The preset for agents."""
-
-    def __init__(
-        self,
-        rng: Random,
-        overlap_credit: float = 2.0,
-        prefill_load_scale: float = 4.0,
-        active_request_weight: float = 64.0,
-    ) -> None:
-        super().__init__(rng, overlap_credit, prefill_load_scale, active_request_weight)
+DynamoAgentic = partial(
+    Dynamo, overlap_credit=2.0, prefill_load_scale=4.0, active_request_weight=64.0
+)
+"""The preset for agents."""

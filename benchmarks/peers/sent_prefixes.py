@@ -1,8 +1,8 @@
 """What a router without events believes that replicas hold: all that it ever sent them."""
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from benchmarks.simulator.held_prefix import held_end
 from policies.types import BlockHash, ReplicaId
 
 
@@ -15,10 +15,7 @@ class SentPrefixes:
 
     def match(self, prompt: Sequence[BlockHash], replica: ReplicaId) -> int:
         """Return how many blocks of a prompt's beginning a replica was sent."""
-        held = self._blocks.get(replica)
-        if not held or not prompt or prompt[0] not in held:
-            return 0
-        return bisect_left(prompt, True, key=lambda block: block not in held)
+        return held_end(prompt, self._blocks.get(replica, ()))
 
     def matches(
         self, prompt: Sequence[BlockHash], replicas: Sequence[ReplicaId]

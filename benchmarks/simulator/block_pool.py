@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
+from benchmarks.simulator.held_prefix import held_end
 from policies.types import BlockHash
 
 
@@ -38,12 +39,7 @@ class BlockPool:
 
     def match(self, prompt: Sequence[BlockHash]) -> int:
         """Return how many blocks of a prompt's beginning are cached."""
-        held = self._users
-        if not prompt or prompt[0] not in held:
-            return 0
-        if prompt[-1] in held:
-            return len(prompt)
-        return bisect_left(prompt, True, key=lambda block: block not in held)
+        return held_end(prompt, self._users)
 
     def fits(self, prompt: Sequence[BlockHash], matched: int, blocks: int) -> bool:
         """Tell whether a prompt can use its cached blocks and as many more as make `blocks`."""

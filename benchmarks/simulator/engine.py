@@ -22,12 +22,11 @@ from benchmarks.simulator.host_cache import HostCache
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.turn import Turn
 from policies.kv_events import EngineHash, Event, Removed, Stored
+from policies.rates import HOLD_S
 from policies.types import BlockHash, ReplicaId, ReplicaState, Tier
 
 _RECENT_RATIO = 0.95
 """Weight of the past in measured rates, against the newest request."""
-
-_PRIOR_HOLD_S = 10.0
 
 
 @dataclass(slots=True)
@@ -106,7 +105,7 @@ class Engine:
         self._decode_rate = 0.0
         self._prefilled_tokens = hardware.prefill_tokens_per_s
         self._prefill_s = 1.0
-        self._hold_s = _PRIOR_HOLD_S
+        self._hold_s = HOLD_S
         self._state: ReplicaState | None = None
         self._events: list[Event] = []
 

@@ -4,10 +4,10 @@ As vLLM's offloading connector does it: what is computed is copied at once, and 
 blocks count as used when it is looked up and when it is stored.
 """
 
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
+from benchmarks.simulator.held_prefix import held_end
 from policies.types import BlockHash
 
 
@@ -25,8 +25,7 @@ class HostCache:
 
     def match(self, prompt: Sequence[BlockHash], start: int) -> int:
         """Return how far a prompt can be read from block `start` on: the block where that ends."""
-        held = self._blocks
-        return bisect_left(prompt, True, lo=start, key=lambda block: block not in held)
+        return held_end(prompt, self._blocks, start)
 
     def store(self, prompt: Sequence[BlockHash]) -> tuple[list[BlockHash], list[BlockHash]]:
         """Use a prompt's blocks, the missing ones added; return what was added and evicted.

@@ -242,6 +242,8 @@ def _percentiles(values: Sequence[float]) -> Percentiles:
 
 def _waits(records: Sequence[_Record]) -> Waits:
     """Return what the slowest tenth waited for."""
+    if not records:
+        return Waits(0.0, 0.0, 0.0, 0.0)
     ttft_s = {id(one): (one.first_at_s or 0.0) - one.arrived_at_s for one in records}
     slow = sorted(records, key=lambda one: ttft_s[id(one)])[len(records) * 9 // 10 :]
     parts = [
@@ -253,8 +255,4 @@ def _waits(records: Sequence[_Record]) -> Waits:
         )
         for one in slow
     ]
-    return (
-        Waits(*(sum(part) / max(1, len(slow)) for part in zip(*parts, strict=True)))
-        if (parts)
-        else Waits(0.0, 0.0, 0.0, 0.0)
-    )
+    return Waits(*(sum(part) / len(slow) for part in zip(*parts, strict=True)))

@@ -56,11 +56,9 @@ class ClosedLoop:
         """Return the next step of the turn's session, or of the one that follows it."""
         assert turn.request.session is not None
         session, rng = self._live[turn.request.session]
-        session.in_flight -= 1
-        if session.in_flight:
-            return []
-        if not session.ended:
-            return session.next_step(now_s)
+        following = session.end_turn(now_s)
+        if following is not None:
+            return following
         del self._live[session.session]
         return self._begin(rng.choice(self._sessions), 0, rng, now_s)
 
@@ -107,10 +105,7 @@ class OpenLoop:
         """Return the next step of the turn's session, if it has one."""
         assert turn.request.session is not None
         session = self._live[turn.request.session]
-        session.in_flight -= 1
-        if session.in_flight:
-            return []
-        if not session.ended:
-            return session.next_step(now_s)
-        del self._live[session.session]
-        return []
+        following = session.end_turn(now_s)
+        if following is None:
+            del self._live[session.session]
+        return following or []

@@ -64,6 +64,13 @@ class LiveSession:
         self.in_flight = len(step)
         return [(now_s + one.think_s, self._turn(one, now_s + one.think_s)) for one in step]
 
+    def end_turn(self, now_s: float) -> list[tuple[float, Turn]] | None:
+        """Note that a turn ended; return what that lets go, or None where it was the last one."""
+        self.in_flight -= 1
+        if self.in_flight:
+            return []
+        return None if self.ended else self.next_step(now_s)
+
     def _turn(self, recorded: TraceRequest, at_s: float) -> Turn:
         ids = _ids(recorded)
         contents = _mix(ids.astype(np.uint64) + self._seed)

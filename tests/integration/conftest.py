@@ -1,7 +1,6 @@
 """One Ray cluster for all integration tests, and the application on it."""
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -13,13 +12,13 @@ import psutil
 import pytest
 from ray import serve
 
+from benchmarks import tiny_model
+from benchmarks.live_service import TINY, free_port
 from serve_app import packaged_model, serve_file
 from serve_app.http_message import REPLICA_HEADER, HttpRequest
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
-from tests import tiny_model
 
 ROOT = Path(__file__).parents[2]
-TINY = ROOT / "models" / "tiny"
 APP = "warmturn"
 BLOCK_TOKENS = 32
 PRIMARY_BLOCKS = 160
@@ -48,14 +47,6 @@ def cluster() -> Iterator[LocalCluster]:
     """Ray on this machine; the test process is its driver."""
     with local_cluster() as running:
         yield running
-
-
-def free_port() -> int:
-    """Return a port on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ import psutil
 import pytest
 import yaml
 
-from tests.integration.conftest import ROOT, configure, free_port
+from benchmarks.live_service import free_port
+from tests.integration.conftest import ROOT, configure
 
 RUN = [sys.executable, "-u", "-m", "serve_app.run"]
 
