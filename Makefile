@@ -1,5 +1,5 @@
 # make run      serve the small model on this machine and show one conversation
-# make test     lint, types, unit and integration tests (about 7 minutes)
+# make test     lint, types, unit and integration tests (about 12 minutes)
 # make check    the fast part of it
 # make install  only make .venv
 # make lock     renew the pinned lists in requirements/ from pyproject.toml

@@ -107,7 +107,7 @@ def _serve(content: dict[str, Any]) -> None:
         deploy(cluster, content)
         for progress in states(cluster, serve_file.app(content)["name"]):
             _step("replicas", progress)
-        _step("ready", "one session of two turns, which begins with a file of 900 tokens:")
+        _step("ready", "one session of two turns, which begins with a source file:")
         for turn in conversation(url):
             _show(turn)
         console.print()
