@@ -20,25 +20,35 @@ class CacheEvents:
         return events
 
     def store(self, tier: Tier, turn: Turn, new: list[BlockHash]) -> None:
-        """Say that consecutive blocks of a prompt are in a tier now."""
-        if not new:
-            return
-        hashes = turn.request.hashes
-        start = hashes.index(new[0])
-        self._events.append(
-            Stored(
-                tier=tier,
-                root=turn.root,
-                parent=EngineHash(hashes[start - 1]) if start else None,
-                engine_hashes=_names(new),
-                contents=turn.contents[start : start + len(new)].tolist(),
+        """Say that blocks of a turn, in their order, are in a tier now: an event for each run."""
+        hashes = [*turn.request.hashes, *turn.answer] if new else []
+        told = 0
+        while told < len(new):
+            start = hashes.index(new[told])
+            run = _run(hashes[start:], new[told:])
+            self._events.append(
+                Stored(
+                    tier=tier,
+                    root=turn.root,
+                    parent=EngineHash(hashes[start - 1]) if start else None,
+                    engine_hashes=_names(run),
+                    contents=turn.contents[start : start + len(run)].tolist(),
+                )
             )
-        )
+            told += len(run)
 
     def remove(self, tier: Tier, blocks: Sequence[BlockHash]) -> None:
         """Say that blocks left a tier."""
         if blocks:
             self._events.append(Removed(tier, _names(blocks)))
+
+
+def _run(hashes: list[BlockHash], new: list[BlockHash]) -> list[BlockHash]:
+    """Return what both begin with."""
+    if hashes[: len(new)] == new:
+        return new
+    end = next(i for i, (one, other) in enumerate(zip(hashes, new, strict=False)) if one != other)
+    return new[:end]
 
 
 def _names(blocks: Sequence[BlockHash]) -> Sequence[EngineHash]:

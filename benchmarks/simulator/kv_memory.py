@@ -36,14 +36,15 @@ class KvMemory:
         The blocks of its answer are taken at once too, a few beside the prompt's.
         """
         request = turn.request
-        # vLLM always computes the last token.
+        # vLLM always computes a prompt's last token, though it may read that token's block from CPU
+        # memory, and never an answer's last one.
         reusable = request.hashes[: (request.prompt_tokens - 1) // request.block_size]
         matched = self.pool.match(reusable)
-        blocks = -(-(request.prompt_tokens + turn.output_tokens) // request.block_size)
+        blocks = -(-(request.prompt_tokens + turn.output_tokens - 1) // request.block_size)
         if not self.pool.fits(reusable, matched, blocks):
             return None
         self.events.remove(Tier.GPU, self.pool.take(reusable, matched, blocks))
-        hit = Hit(matched, self.host.match(reusable, matched) - matched)
+        hit = Hit(matched, self.host.match(request.hashes, matched) - matched)
         uncached = max(1, request.prompt_tokens - hit.blocks * request.block_size)
         return Running(
             turn=turn,
@@ -60,14 +61,18 @@ class KvMemory:
         hashes = turn.request.hashes
         self.events.store(Tier.GPU, turn, self.pool.publish(hashes[running.hit.gpu_blocks :]))
         if self.host.total:
-            added, evicted = self.host.store(hashes)
+            read = running.hit.blocks if running.hit.host_blocks else 0
+            added, evicted = self.host.store(hashes[read:])
             self.events.store(Tier.CPU, turn, added)
             self.events.remove(Tier.CPU, evicted)
 
     def release(self, running: Running) -> None:
-        """Take the GPU blocks of a request that ends; its answer is cached like its prompt."""
+        """Take the GPU blocks of a request that ends; its answer is cached there as its prompt."""
         turn = running.turn
         request = turn.request
-        full_blocks = (request.prompt_tokens + turn.output_tokens) // request.block_size
-        answer = self.pool.publish_answer(full_blocks - len(request.hashes))
-        self.pool.release([*request.hashes, *answer], running.blocks - full_blocks)
+        self.events.store(Tier.GPU, turn, self.pool.publish(turn.answer))
+        full_blocks = (request.prompt_tokens + turn.output_tokens - 1) // request.block_size
+        named = [*request.hashes, *turn.answer]
+        unnamed = self.pool.publish_answer(full_blocks - len(named))
+        self.pool.release([*named, *unnamed], running.blocks - full_blocks)
+        self.host.use(request.hashes[running.hit.gpu_blocks if running.hit.host_blocks else 0 :])

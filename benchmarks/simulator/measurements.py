@@ -64,7 +64,7 @@ class Measurements:
         record = self._records.get(request.request)
         if record is None:
             return
-        seen = min(seen, reusable)
+        seen = max(min(seen, reusable), hit_blocks)
         reach = hit_blocks
         if hit_blocks < seen:
             prompt = hashes[:seen]
@@ -84,6 +84,7 @@ class Measurements:
 
     def finished(self, turn: Turn, now_s: float) -> None:
         """A request's answer is complete."""
+        self._seen.update(turn.answer)
         session = turn.request.session
         assert session is not None
         self._open[session] -= 1
