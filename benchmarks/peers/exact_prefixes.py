@@ -60,6 +60,10 @@ class EventPeer(Peer):
         """Follow a replica's caches."""
         self._index.apply(batch, now_s)
 
+    def forget(self, replica: ReplicaId, now_s: float) -> None:
+        """Forget a replica that is gone."""
+        self._index.forget(replica, now_s)
+
     def tick(self, now_s: float) -> None:
         """Let go of what is too old."""
         self._index.expire(now_s)
