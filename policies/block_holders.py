@@ -1,7 +1,8 @@
 """Which replica holds which block in which tier: one table of bit masks, walked once for all.
 
-A replica is a slot, a small number, and owns one bit per tier of each block's mask. Few masks
-differ, so equal ones are made one object, which keeps the table small.
+A replica is a slot, a small number, and owns one bit for each of its memories in a block's mask;
+the tier that all replicas share has one bit. Few masks differ, so equal ones are made one object,
+which keeps the table small.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from policies.evicted_blocks import EvictedBlocks
 from policies.types import BlockHash, Tier
 
-_TIERS = len(Tier)
-_ALL_TIERS = (1 << _TIERS) - 1
+SHARED_BIT = 1
+"""Says that a block is in the shared tier."""
+
+_FIRST_BIT = 1
+_MEMORIES = 2
 _MAX_INTERNED = 1 << 16
 
 Depths = tuple[int, int, int]
@@ -18,16 +22,21 @@ Depths = tuple[int, int, int]
 
 
 def bit(slot: int, tier: Tier) -> int:
-    """Return the bit that says that a slot holds a block in a tier."""
-    return 1 << slot * _TIERS + tier
+    """Return the bit that says that a block is in a tier, of this slot unless it is shared."""
+    return SHARED_BIT if tier is Tier.SHARED else 1 << _FIRST_BIT + slot * _MEMORIES + tier
 
 
-def slots_of(bits: int) -> Iterator[int]:
-    """Yield the slots whose first bit is set in `bits`, which has no others."""
-    while bits:
-        lowest = bits & -bits
-        yield (lowest.bit_length() - 1) // _TIERS
-        bits ^= lowest
+def bits(slot: int) -> int:
+    """Return the bits of all memories of a slot."""
+    return bit(slot, Tier.GPU) | bit(slot, Tier.CPU)
+
+
+def slots_of(mask: int) -> Iterator[int]:
+    """Yield the slots whose GPU bit is set in a mask, which has no others."""
+    while mask:
+        lowest = mask & -mask
+        yield (lowest.bit_length() - 1 - _FIRST_BIT) // _MEMORIES
+        mask ^= lowest
 
 
 class BlockHolders:
@@ -42,10 +51,10 @@ class BlockHolders:
         """How many blocks have a holder."""
         return len(self._masks)
 
-    def add(self, slot: int, tier: Tier, block: BlockHash) -> bool:
-        """Add a holder; False where it was one already."""
+    def add(self, block: BlockHash, holder: int) -> bool:
+        """Set a holder's bit; False where it was set already."""
         held = self._masks.get(block, 0)
-        mask = held | bit(slot, tier)
+        mask = held | holder
         if mask == held:
             return False
         if len(self._interned) >= _MAX_INTERNED:
@@ -55,17 +64,10 @@ class BlockHolders:
             self._evicted.discard(block)
         return True
 
-    def remove(self, slot: int, tier: Tier, block: BlockHash, now_s: float) -> bool:
-        """Remove a holder; True where the slot holds the block in no tier any more."""
-        return not self._clear(block, bit(slot, tier), now_s) >> slot * _TIERS & _ALL_TIERS
-
-    def drop(self, slot: int, block: BlockHash, now_s: float) -> None:
-        """Remove a slot from a block's holders in every tier."""
-        self._clear(block, _ALL_TIERS << slot * _TIERS, now_s)
-
-    def _clear(self, block: BlockHash, bits: int, now_s: float) -> int:
+    def remove(self, block: BlockHash, holders: int, now_s: float) -> int:
+        """Clear holders' bits; return those that are left."""
         held = self._masks.get(block, 0)
-        mask = held & ~bits
+        mask = held & ~holders
         if mask:
             self._masks[block] = self._interned.setdefault(mask, mask)
         elif held:
@@ -78,10 +80,10 @@ class BlockHolders:
     ) -> dict[int, Depths]:
         """Return how far each of the slots holds a prompt; those that hold nothing are left out.
 
-        `slots` has the first bit of each slot, `expected` those of the slots where a block is to
+        `slots` has the GPU bit of each slot, `expected` those of the slots where a block is to
         count as if it were in GPU memory. GPU blocks count up to the first that is missing, from
         there blocks in CPU memory up to the first that is missing there, and from there blocks
-        that any slot has in the shared tier.
+        in the shared tier.
         """
         in_gpu, in_cpu, in_shared = slots, 0, 0
         gpu_ends: dict[int, int] = {}
@@ -104,7 +106,7 @@ class BlockHolders:
                 in_cpu ^= gone
                 in_shared |= gone
                 cpu_ends.update(dict.fromkeys(slots_of(gone), depth))
-            if in_shared and not mask >> Tier.SHARED & slots:
+            if in_shared and not mask & SHARED_BIT:
                 shared_ends.update(dict.fromkeys(slots_of(in_shared), depth))
                 in_shared = 0
                 if not in_gpu | in_cpu:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from policies.block_hash import chain
-from policies.block_holders import BlockHolders
+from policies.block_holders import BlockHolders, bit, bits
 from policies.kv_events import EngineHash, Removed, Stored
 from policies.types import BlockHash, Tier
 
 
 class ReplicaBlocks:
-    """Names of blocks that a replica holds in any tier, kept in step with `holders`."""
+    """Names of blocks in a replica's own memories, kept in step with `holders`."""
 
     def __init__(self, slot: int, holders: BlockHolders) -> None:
         self.slot = slot
@@ -30,7 +30,7 @@ class ReplicaBlocks:
         blocks = chain(parent, stored.contents)
         for name, block in zip(stored.engine_hashes, blocks, strict=True):
             self._names[name] = block
-            if not self._holders.add(self.slot, stored.tier, block):
+            if not self._holders.add(block, bit(self.slot, stored.tier)):
                 copy = block, stored.tier
                 self._copies[copy] = self._copies.get(copy, 0) + 1
         return blocks
@@ -44,21 +44,24 @@ class ReplicaBlocks:
             if copies := self._copies.pop(copy, 0):
                 if copies > 1:
                     self._copies[copy] = copies - 1
-            elif self._holders.remove(self.slot, removed.tier, block, now_s):
+            elif not self._keeps(block, removed.tier, now_s):
                 del self._names[name]
 
     def clear(self, tier: Tier, now_s: float) -> None:
         """Empty a tier."""
         self._copies = {copy: count for copy, count in self._copies.items() if copy[1] != tier}
         self._names = {
-            name: block
-            for name, block in self._names.items()
-            if not self._holders.remove(self.slot, tier, block, now_s)
+            name: block for name, block in self._names.items() if self._keeps(block, tier, now_s)
         }
 
     def drop(self, now_s: float) -> None:
-        """Empty all tiers."""
+        """Empty all its memories."""
         for block in self._names.values():
-            self._holders.drop(self.slot, block, now_s)
+            self._holders.remove(block, bits(self.slot), now_s)
         self._names = {}
         self._copies = {}
+
+    def _keeps(self, block: BlockHash, tier: Tier, now_s: float) -> bool:
+        """Take a block out of one tier; tell whether the replica has it in another."""
+        left = self._holders.remove(block, bit(self.slot, tier), now_s)
+        return bool(left & bits(self.slot))
