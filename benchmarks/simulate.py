@@ -20,8 +20,9 @@ from rich.table import Table
 from benchmarks.peers.registry import ORACLE, POLICIES, make_policy
 from benchmarks.results import given_command, write_results
 from benchmarks.simulator.fleet import Fleet, make_engines
-from benchmarks.simulator.measurements import Measurements, Result
+from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.presets import PRESETS, Hardware
+from benchmarks.simulator.result import Result
 from benchmarks.simulator.traffic import ClosedLoop, OpenLoop, Traffic
 from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
 from benchmarks.trace_session import TraceSession
@@ -74,10 +75,10 @@ def simulate(spec: str, sessions: list[TraceSession], load: float, setting: Sett
     else:
         live = round(load * setting.replicas)
         traffic = ClosedLoop(sessions, live, setting.seed, setting.merged)
-    measurements = Measurements(setting.warm_up_s, engines)
+    measurements = Measurements(setting.warm_up_s)
     policy = make_policy(spec, Random(setting.seed))  # noqa: S311  # a simulation
     Fleet(engines, policy, traffic, measurements).run(setting.end_s)
-    return measurements.result(spec, load, setting.seed, setting.end_s)
+    return measurements.result(spec, setting.replicas, load, setting.seed, setting.end_s)
 
 
 def prepare(

@@ -9,10 +9,12 @@ from math import inf
 
 from benchmarks.peers.policy import Policy, Wait
 from benchmarks.simulator.block_pool import BlockPool
-from benchmarks.simulator.engine import Admitted, Engine, FirstToken, Progress
+from benchmarks.simulator.engine import Engine
 from benchmarks.simulator.host_cache import HostCache
+from benchmarks.simulator.kv_memory import KvMemory
 from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.presets import Hardware
+from benchmarks.simulator.progress import Admitted, FirstToken, Progress
 from benchmarks.simulator.traffic import Arrival, Traffic
 from benchmarks.simulator.turn import Turn
 from policies.kv_events import EventBatch
@@ -33,8 +35,7 @@ def make_engines(
         Engine(
             ReplicaId(f"r{number}"),
             hardware,
-            shared if unlimited else BlockPool(gpu_blocks),
-            HostCache(host_blocks),
+            KvMemory(shared if unlimited else BlockPool(gpu_blocks), HostCache(host_blocks)),
         )
         for number in range(replicas)
     ]
@@ -96,7 +97,7 @@ class Fleet:
                         self._place(self._parked[request][1], now_s)
                 case _Tick():
                     self._policy.tick(now_s)
-                    self._measurements.sample(now_s)
+                    self._measurements.sample(self._engines, now_s)
                     self._put(now_s + _TICK_S, item)
 
     def _place(self, turn: Turn, now_s: float) -> None:
@@ -124,7 +125,7 @@ class Fleet:
         for one in progress:
             request = one.turn.request.request
             if isinstance(one, Admitted):
-                self._measurements.admitted(one, engine, now_s)
+                self._measurements.admitted(one, engine, self._engines, now_s)
             elif isinstance(one, FirstToken):
                 self._policy.first_byte(request, now_s)
                 self._measurements.first_token(one.turn, now_s)
@@ -145,7 +146,7 @@ class Fleet:
                 self._place(turn, now_s)
 
     def _tell(self, engine: Engine, now_s: float, *, first: bool = False) -> None:
-        events = engine.take_events()
+        events = engine.memory.events.take()
         if events or first:
             sequence = self._sequences.get(engine.replica, 0)
             self._sequences[engine.replica] = sequence + 1

@@ -9,8 +9,9 @@ from benchmarks.peers.policy import Peer, Wait
 from benchmarks.peers.registry import ORACLE, POLICIES
 from benchmarks.simulate import Setting, simulate
 from benchmarks.simulator.fleet import Fleet, make_engines
-from benchmarks.simulator.measurements import Measurements, Result
+from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.presets import PRESETS
+from benchmarks.simulator.result import Result
 from benchmarks.simulator.traffic import ClosedLoop, OpenLoop
 from benchmarks.trace_options import add_bursts, fit
 from policies.types import ReplicaId, ReplicaState, Request
@@ -94,12 +95,12 @@ def test_what_waits_is_placed_in_time() -> None:
     """A request that no release lets go is placed when its time is up."""
     policy = Stubborn()
     engines = make_engines(HARDWARE, 1, 64 * 16)
-    measurements = Measurements(0.0, engines)
+    measurements = Measurements(0.0)
     Fleet(engines, policy, ClosedLoop(SESSIONS, 1, 1, 16), measurements).run(200.0)
     (first, arrived_s), (again, placed_s) = policy.asked[:2]
     assert first == again
     assert placed_s == pytest.approx(arrived_s + 30.0)
-    result = measurements.result("stubborn", 1, 1, 200.0)
+    result = measurements.result("stubborn", 1, 1, 1, 200.0)
     assert result.ttft_s.p50 > 30
     assert result.slow_waits_s.router == pytest.approx(30.0)
 
