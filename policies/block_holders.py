@@ -5,7 +5,7 @@ the tier that all replicas share has one bit. Few masks differ, so equal ones ar
 which keeps the table small.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from policies.evicted_blocks import EvictedBlocks
 from policies.types import BlockHash, Tier
@@ -51,29 +51,44 @@ class BlockHolders:
         """How many blocks have a holder."""
         return len(self._masks)
 
-    def add(self, block: BlockHash, holder: int) -> bool:
-        """Set a holder's bit; False where it was set already."""
-        held = self._masks.get(block, 0)
-        mask = held | holder
-        if mask == held:
-            return False
+    def add(self, blocks: Sequence[BlockHash], holder: int) -> list[BlockHash]:
+        """Set a holder's bit in each block's mask; return the blocks where it was set already."""
         if len(self._interned) >= _MAX_INTERNED:
             self._interned.clear()
-        self._masks[block] = self._interned.setdefault(mask, mask)
-        if not held:
-            self._evicted.discard(block)
-        return True
+        masks, intern = self._masks, self._interned.setdefault
+        held_by = masks.get
+        again: list[BlockHash] = []
+        new: list[BlockHash] = []
+        for block in blocks:
+            held = held_by(block, 0)
+            if held & holder:
+                again.append(block)
+                continue
+            mask = held | holder
+            masks[block] = intern(mask, mask)
+            if not held:
+                new.append(block)
+        self._evicted.discard(new)
+        return again
 
-    def remove(self, block: BlockHash, holders: int, now_s: float) -> int:
-        """Clear holders' bits; return those that are left."""
-        held = self._masks.get(block, 0)
-        mask = held & ~holders
-        if mask:
-            self._masks[block] = self._interned.setdefault(mask, mask)
-        elif held:
-            del self._masks[block]
-            self._evicted.add(block, now_s)
-        return mask
+    def remove(self, blocks: Iterable[BlockHash], holders: int, now_s: float) -> None:
+        """Clear holders' bits in each block's mask."""
+        masks, intern = self._masks, self._interned.setdefault
+        held_by = masks.get
+        gone: list[BlockHash] = []
+        for block in blocks:
+            held = held_by(block, 0)
+            mask = held & ~holders
+            if mask:
+                masks[block] = intern(mask, mask)
+            elif held:
+                del masks[block]
+                gone.append(block)
+        self._evicted.add(gone, now_s)
+
+    def holds(self, block: BlockHash, holders: int) -> bool:
+        """Tell whether any of these holders has a block."""
+        return bool(self._masks.get(block, 0) & holders)
 
     def match(
         self, blocks: Sequence[BlockHash], slots: int, expected: Mapping[BlockHash, int]

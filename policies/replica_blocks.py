@@ -28,40 +28,43 @@ class ReplicaBlocks:
         if parent is None:
             return None
         blocks = chain(parent, stored.contents)
-        for name, block in zip(stored.engine_hashes, blocks, strict=True):
-            self._names[name] = block
-            if not self._holders.add(block, bit(self.slot, stored.tier)):
-                copy = block, stored.tier
-                self._copies[copy] = self._copies.get(copy, 0) + 1
+        self._names.update(zip(stored.engine_hashes, blocks, strict=True))
+        for block in self._holders.add(blocks, bit(self.slot, stored.tier)):
+            copy = block, stored.tier
+            self._copies[copy] = self._copies.get(copy, 0) + 1
         return blocks
 
     def remove(self, removed: Removed, now_s: float) -> None:
         """Take one copy of each block away; names that stand for no block mean nothing."""
-        for name in removed.engine_hashes:
-            if (block := self._names.get(name)) is None:
-                continue
-            copy = block, removed.tier
-            if copies := self._copies.pop(copy, 0):
-                if copies > 1:
-                    self._copies[copy] = copies - 1
-            elif not self._keeps(block, removed.tier, now_s):
-                del self._names[name]
+        names = [name for name in removed.engine_hashes if name in self._names]
+        if self._copies:
+            names = [name for name in names if not self._remove_copy(name, removed.tier)]
+        self._leave(names, removed.tier, now_s)
 
     def clear(self, tier: Tier, now_s: float) -> None:
         """Empty a tier."""
         self._copies = {copy: count for copy, count in self._copies.items() if copy[1] != tier}
-        self._names = {
-            name: block for name, block in self._names.items() if self._keeps(block, tier, now_s)
-        }
+        self._leave(list(self._names), tier, now_s)
+
+    def _remove_copy(self, name: EngineHash, tier: Tier) -> bool:
+        """Take one of several copies of a block away; False where there is but one."""
+        copy = self._names[name], tier
+        copies = self._copies.pop(copy, 0)
+        if copies > 1:
+            self._copies[copy] = copies - 1
+        return copies > 0
+
+    def _leave(self, names: Sequence[EngineHash], tier: Tier, now_s: float) -> None:
+        """Take blocks out of a tier, and forget the names of those that are in no other."""
+        blocks = self._names
+        self._holders.remove([blocks[name] for name in names], bit(self.slot, tier), now_s)
+        holds, anywhere = self._holders.holds, bits(self.slot)
+        for name in set(names):
+            if not holds(blocks[name], anywhere):
+                del blocks[name]
 
     def drop(self, now_s: float) -> None:
         """Empty all its memories."""
-        for block in self._names.values():
-            self._holders.remove(block, bits(self.slot), now_s)
+        self._holders.remove(self._names.values(), bits(self.slot), now_s)
         self._names = {}
         self._copies = {}
-
-    def _keeps(self, block: BlockHash, tier: Tier, now_s: float) -> bool:
-        """Take a block out of one tier; tell whether the replica has it in another."""
-        left = self._holders.remove(block, bit(self.slot, tier), now_s)
-        return bool(left & bits(self.slot))

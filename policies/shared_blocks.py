@@ -35,7 +35,7 @@ class SharedBlocks:
         for name, block in zip(stored.engine_hashes, blocks, strict=True):
             self._names.pop(name, None)  # so that it counts as heard last
             self._names[name] = block
-            self._holders.add(block, SHARED_BIT)
+        self._holders.add(blocks, SHARED_BIT)
         if len(self._names) > self.max_blocks:
             self._drop(
                 list(islice(self._names, len(self._names) - self.max_blocks * 7 // 8)), now_s
@@ -50,6 +50,5 @@ class SharedBlocks:
         self._drop(list(self._names), now_s)
 
     def _drop(self, names: Sequence[EngineHash], now_s: float) -> None:
-        for name in names:
-            if (block := self._names.pop(name, None)) is not None:
-                self._holders.remove(block, SHARED_BIT, now_s)
+        blocks = [self._names.pop(name) for name in names if name in self._names]
+        self._holders.remove(blocks, SHARED_BIT, now_s)

@@ -135,6 +135,14 @@ def test_copies() -> None:
     assert index.match(make_hashes(1)) == {}
 
 
+def test_copies_that_leave_together() -> None:
+    """One event may take two copies of a block, or name one twice that was there once."""
+    index = filled(make_stored(1, 2, names=[10, 20]), make_stored(1, names=[10]))
+    index.apply(make_batch(make_removed(10, 20, 10, 20), sequence=1), 0)
+    assert index.match(make_hashes(1, 2)) == {}
+    assert len(index) == 0
+
+
 def test_the_name_of_a_removed_block() -> None:
     """A block that left every tier is no parent any more; one that left only one tier is."""
     index = filled(make_stored(1, names=[10]), make_stored(1, names=[10], tier=Tier.CPU))
@@ -299,7 +307,7 @@ def test_never_more_evicted_blocks_than_the_limit(limit: int) -> None:
     """However many are evicted, the most recent are remembered, most of the limit at least."""
     evicted = EvictedBlocks(keep_s=60, max_blocks=limit)
     for i in range(1000):
-        evicted.add(BlockHash(i), i)
+        evicted.add([BlockHash(i)], i)
         assert len(evicted) <= limit
     assert len(evicted) >= limit * 7 // 8
     assert evicted.evicted_at_s(BlockHash(999)) == 999
