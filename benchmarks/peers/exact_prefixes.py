@@ -20,7 +20,7 @@ class EventPeer(Peer):
     """Follows events, and counts what is in flight: requests, tokens to prefill, and blocks."""
 
     def __init__(self) -> None:
-        self._index = PrefixIndex(expect_s=2.0, remember_s=0.0, max_remembered=0)
+        self._index = PrefixIndex(2.0, remember_s=0.0, max_remembered=0, max_shared=0)
         self._in_flight: dict[RequestId, _Sent] = {}
         self.requests: dict[ReplicaId, int] = {}
         self.uncached_tokens: dict[ReplicaId, int] = {}
