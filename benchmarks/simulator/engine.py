@@ -53,11 +53,17 @@ class Engine:
         self._batch = Batch(hardware)
         self._rates = MeasuredRates(hardware.prefill_tokens_per_s)
         self._state: ReplicaState | None = None
+        self.draining = False
 
     @property
     def running(self) -> int:
         """Requests that hold GPU memory."""
         return len(self._batch) + len(self._restoring) + len(self._restored)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for it."""
+        return len(self._waiting)
 
     @property
     def state(self) -> ReplicaState:
@@ -69,14 +75,20 @@ class Engine:
                 total_blocks=self.memory.pool.total,
                 free_blocks=self.memory.pool.free,
                 running=self.running,
-                waiting=len(self._waiting),
+                waiting=self.waiting,
                 max_requests=self.hardware.max_requests,
                 prefill_tokens_per_s=self._rates.prefill_tokens_per_s,
                 restore_tokens_per_s=self.hardware.restore_tokens_per_s,
                 fetch_tokens_per_s=self.hardware.prefill_tokens_per_s,
                 hold_s=self._rates.hold_s,
+                draining=self.draining,
             )
         return self._state
+
+    def drain(self) -> None:
+        """Report that it takes no more requests."""
+        self.draining = True
+        self._state = None
 
     def submit(self, turn: Turn, now_s: float) -> list[Progress]:
         """Queue a request."""

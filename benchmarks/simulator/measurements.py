@@ -1,6 +1,7 @@
 """What is measured in a simulation, and what follows from it."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -21,13 +22,13 @@ class Measurements:
         self._warm_up_s = warm_up_s
         self._seen: set[BlockHash] = set()
         self._records: dict[RequestId, RequestRecord] = {}
-        self._placed: dict[ReplicaId, int] = {}
         self._last: dict[SessionId, ReplicaId] = {}
         self._open: dict[SessionId, int] = {}
         self._moves = 0
         self._splits = 0
         self._dispersions: list[float] = []
         self._running: list[list[int]] = []
+        self._replica_s = 0.0
         self.decide_s = 0.0
         self.decisions = 0
 
@@ -39,20 +40,25 @@ class Measurements:
                 now_s, request.prompt_tokens, turn.output_tokens
             )
 
-    def placed(self, turn: Turn, replica: ReplicaId) -> None:
+    @property
+    def records(self) -> Sequence[RequestRecord]:
+        """What became of each request that counts."""
+        return list(self._records.values())
+
+    def placed(self, turn: Turn, replica: ReplicaId, now_s: float) -> None:
         """A request was sent to a replica."""
         session = turn.request.session
         assert session is not None
-        counts = turn.request.request in self._records
-        if self._last.get(session, replica) != replica and counts:
-            self._moves += 1
-            self._splits += self._open.get(session, 0) > 0
+        if record := self._records.get(turn.request.request):
+            record.replica, record.placed_at_s = replica, now_s
+            if self._last.get(session, replica) != replica:
+                self._moves += 1
+                self._splits += self._open.get(session, 0) > 0
         self._last[session] = replica
         self._open[session] = self._open.get(session, 0) + 1
-        self._placed[replica] = self._placed.get(replica, 0) + counts
 
     def admitted(
-        self, admitted: Admitted, engine: Engine, engines: Sequence[Engine], now_s: float
+        self, admitted: Admitted, engine: Engine, engines: Collection[Engine], now_s: float
     ) -> None:
         """One of the engines took a request, and its caches had some of the prompt."""
         request = admitted.turn.request
@@ -99,6 +105,7 @@ class Measurements:
         """Look at the replicas; to be called once a second."""
         if now_s < self._warm_up_s:
             return
+        self._replica_s += len(engines)
         running = [engine.running for engine in engines]
         mean = sum(running) / len(running)
         if mean:
@@ -108,7 +115,8 @@ class Measurements:
 
     def result(self, policy: str, replicas: int, load: float, seed: int, end_s: float) -> Result:
         """Sum up. A request that still waits counts with what it has waited by now."""
-        records = list(self._records.values())
+        records = self.records
+        placed = Counter(one.replica for one in records if one.replica is not None)
         admitted = [one for one in records if one.first_at_s is not None]
         prompt = sum(one.prompt_tokens for one in admitted) or 1
         hit = sum(one.hit_tokens for one in admitted)
@@ -141,8 +149,7 @@ class Measurements:
             moves=self._moves,
             splits=self._splits,
             decide_ms=self.decide_s / max(1, self.decisions) * 1000,
-            busiest_ratio=max(self._placed.values(), default=0)
-            * replicas
-            / max(1, sum(self._placed.values())),
+            busiest_ratio=max(placed.values(), default=0) * replicas / max(1, placed.total()),
+            replica_hours=self._replica_s / 3600,
             running=self._running,
         )

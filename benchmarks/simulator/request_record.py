@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from policies.types import ReplicaId
+
 
 @dataclass(slots=True)
 class RequestRecord:
@@ -13,6 +15,8 @@ class RequestRecord:
     arrived_at_s: float
     prompt_tokens: int
     output_tokens: int
+    replica: ReplicaId | None = None
+    placed_at_s: float | None = None
     hit_tokens: int = 0
     evicted_tokens: int = 0
     elsewhere_tokens: int = 0

@@ -6,6 +6,7 @@ from typing import Self
 
 import numpy as np
 
+from benchmarks.simulator.joining import Joining
 from benchmarks.simulator.request_record import RequestRecord
 
 
@@ -101,8 +102,10 @@ class Result:
     decide_ms: float
     busiest_ratio: float
     """Requests of the replica that got most, by the mean."""
+    replica_hours: float
     running: list[list[int]] = field(repr=False)
     """Requests running in each replica, once a minute."""
+    joining: Joining | None = None
 
     def row(self) -> dict[str, object]:
         """Return it for JSON."""
