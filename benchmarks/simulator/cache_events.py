@@ -19,17 +19,21 @@ class CacheEvents:
         events, self._events = self._events, []
         return events
 
-    def store(self, tier: Tier, turn: Turn, new: list[BlockHash]) -> None:
-        """Say that consecutive blocks of a prompt are in a tier now."""
+    def store(self, tier: Tier, turn: Turn, new: Sequence[BlockHash]) -> None:
+        """Say that consecutive blocks of a prompt are in a tier now.
+
+        In the shared one nothing may be known of the block before them: their root is its hash.
+        """
         if not new:
             return
         hashes = turn.request.hashes
         start = hashes.index(new[0])
+        is_shared = tier is Tier.SHARED
         self._events.append(
             Stored(
                 tier=tier,
-                root=turn.root,
-                parent=EngineHash(hashes[start - 1]) if start else None,
+                root=hashes[start - 1] if start and is_shared else turn.root,
+                parent=EngineHash(hashes[start - 1]) if start and not is_shared else None,
                 engine_hashes=_names(new),
                 contents=turn.contents[start : start + len(new)].tolist(),
             )

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from benchmarks.simulator.block_pool import BlockPool
 from benchmarks.simulator.cache_events import CacheEvents
-from benchmarks.simulator.host_cache import HostCache
+from benchmarks.simulator.lru_blocks import LruBlocks
 from benchmarks.simulator.progress import Hit
 from benchmarks.simulator.running import Running
+from benchmarks.simulator.shared_tier import SharedTier
 from benchmarks.simulator.turn import Turn
+from benchmarks.simulator.waiting import Waiting
 from policies.types import BlockHash, Tier
 
 
@@ -17,7 +19,7 @@ class KvMemory:
     `events` has what changed in them.
     """
 
-    def __init__(self, pool: BlockPool, host: HostCache) -> None:
+    def __init__(self, pool: BlockPool, host: LruBlocks) -> None:
         self.pool = pool
         self.host = host
         self.events = CacheEvents()
@@ -30,20 +32,45 @@ class KvMemory:
         """Return how many blocks of a prompt's beginning are in its memories."""
         return max(matched := self.pool.match(prompt), self.host.match(prompt, matched))
 
-    def take(self, turn: Turn, now_s: float) -> Running | None:
+    def lacking(self, turn: Turn, tier: SharedTier) -> tuple[int, int]:
+        """Return the first and last block, exclusive, that a prompt could get from the tier alone.
+
+        No more than fits into CPU memory.
+        """
+        prompt = turn.reusable[: self.host.total]
+        start = self.reach(prompt)
+        return start, tier.match(prompt, start)
+
+    def fetched(self, turn: Turn, start: int, end: int, tier: SharedTier) -> None:
+        """Take blocks of a prompt from the tier into CPU memory."""
+        hashes = turn.request.hashes
+        tier.read(hashes[start:end])
+        self._store_on_host(turn, hashes[:end])
+
+    def wrote(self, turn: Turn, start: int, end: int, tier: SharedTier) -> None:
+        """Have blocks of a prompt in the tier."""
+        blocks = turn.request.hashes[start:end]
+        evicted = tier.write(blocks)
+        self.events.store(Tier.SHARED, turn, blocks)
+        self.events.remove(Tier.SHARED, evicted)
+
+    def take(self, waiting: Waiting, now_s: float) -> Running | None:
         """Give a request its GPU blocks if they fit; None if not.
 
         The blocks of its answer are taken at once too, a few beside the prompt's.
         """
-        request = turn.request
-        # vLLM always computes the last token.
-        reusable = request.hashes[: (request.prompt_tokens - 1) // request.block_size]
+        turn = waiting.turn
+        request, reusable = turn.request, turn.reusable
         matched = self.pool.match(reusable)
         blocks = -(-(request.prompt_tokens + turn.output_tokens) // request.block_size)
         if not self.pool.fits(reusable, matched, blocks):
             return None
         self.events.remove(Tier.GPU, self.pool.take(reusable, matched, blocks))
-        hit = Hit(matched, self.host.match(reusable, matched) - matched)
+        end = self.host.match(reusable, matched)
+        own_end = (
+            end if waiting.fetched_from is None else max(matched, min(waiting.fetched_from, end))
+        )
+        hit = Hit(matched, own_end - matched, end - own_end)
         uncached = max(1, request.prompt_tokens - hit.blocks * request.block_size)
         return Running(
             turn=turn,
@@ -54,15 +81,22 @@ class KvMemory:
             left_tokens=uncached,
         )
 
-    def publish(self, running: Running) -> None:
-        """Let others reuse a prompt that is in GPU memory now, and copy it to CPU memory."""
+    def publish(self, running: Running) -> tuple[int, int]:
+        """Let others reuse a prompt that is in GPU memory now, and copy it to CPU memory.
+
+        Returns the first and last block, exclusive, that are new in CPU memory.
+        """
         turn = running.turn
         hashes = turn.request.hashes
         self.events.store(Tier.GPU, turn, self.pool.publish(hashes[running.hit.gpu_blocks :]))
-        if self.host.total:
-            added, evicted = self.host.store(hashes)
-            self.events.store(Tier.CPU, turn, added)
-            self.events.remove(Tier.CPU, evicted)
+        return self._store_on_host(turn, hashes) if self.host.total else (0, 0)
+
+    def _store_on_host(self, turn: Turn, prompt: Sequence[BlockHash]) -> tuple[int, int]:
+        added, evicted = self.host.store(prompt)
+        self.events.store(Tier.CPU, turn, added)
+        self.events.remove(Tier.CPU, evicted)
+        end = min(len(prompt), self.host.total)
+        return end - len(added), end
 
     def release(self, running: Running) -> None:
         """Take the GPU blocks of a request that ends; its answer is cached like its prompt."""

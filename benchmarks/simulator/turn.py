@@ -1,5 +1,6 @@
 """One request of a live session, and where its prompt's block hashes come from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -26,6 +27,12 @@ class Turn:
     root: BlockHash
     contents: NDArray[np.uint64]
     output_tokens: int
+
+    @property
+    def reusable(self) -> Sequence[BlockHash]:
+        """The blocks that an engine takes from a cache; vLLM always computes the last token."""
+        request = self.request
+        return request.hashes[: (request.prompt_tokens - 1) // request.block_size]
 
 
 class LiveSession:

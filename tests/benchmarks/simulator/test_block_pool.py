@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulator.block_pool import BlockPool
-from benchmarks.simulator.host_cache import HostCache
+from benchmarks.simulator.lru_blocks import LruBlocks
 from policies.types import BlockHash
 
 
@@ -108,9 +108,9 @@ def test_pool_invariants(steps: list[tuple[int, int, bool]]) -> None:
         assert in_use <= set(pool.cached)
 
 
-def test_host_cache_keeps_what_was_used_last() -> None:
+def test_lru_blocks_keeps_what_was_used_last() -> None:
     """A store counts as use; a prompt's end goes first."""
-    host = HostCache(6)
+    host = LruBlocks(6)
     assert host.store(prompt(1, 3)) == (prompt(1, 3), [])
     assert host.store(prompt(2, 3)) == (prompt(2, 3), [])
     assert host.store(prompt(1, 4)) == ([1003], [2002])

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.simulator.block_pool import BlockPool
 from benchmarks.simulator.engine import Engine
-from benchmarks.simulator.host_cache import HostCache
 from benchmarks.simulator.kv_memory import KvMemory
+from benchmarks.simulator.lru_blocks import LruBlocks
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.progress import Admitted, Finished, FirstToken, Hit, Progress
 from benchmarks.simulator.turn import LiveSession, Turn
@@ -18,6 +18,7 @@ from policies.types import ReplicaId, Tier
 
 # A step takes 0.1 s, and 0.001 s for each token that it prefills; 100 at most.
 HARDWARE = Hardware(
+    kv_bytes_per_token=1000,
     gpu_tokens=0,
     host_tokens=0,
     max_context_tokens=10_000,
@@ -32,7 +33,7 @@ HARDWARE = Hardware(
 
 
 def make_engine(blocks: int = 1000, host_blocks: int = 0) -> Engine:
-    return Engine(ReplicaId("r"), HARDWARE, KvMemory(BlockPool(blocks), HostCache(host_blocks)))
+    return Engine(ReplicaId("r"), HARDWARE, KvMemory(BlockPool(blocks), LruBlocks(host_blocks)))
 
 
 def make_turns(*lengths: tuple[int, int], name: str = "s") -> list[Turn]:

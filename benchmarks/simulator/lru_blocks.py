@@ -1,7 +1,7 @@
-"""KV blocks in a replica's CPU memory: least recently used go first, of a prompt its end.
+"""KV blocks in a bounded memory: least recently used go first, of a prompt its end.
 
-As vLLM's offloading connector does it: what is computed is copied at once, and a request's
-blocks count as used when they are stored. So whoever holds a block holds all before it.
+So vLLM's offloading connector keeps CPU memory: what is computed is copied at once, and a
+request's blocks count as used when they are stored, all of them.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,8 +11,8 @@ from benchmarks.simulator.held_prefix import held_end
 from policies.types import BlockHash
 
 
-class HostCache:
-    """At most `total` blocks."""
+class LruBlocks:
+    """At most `total` blocks; with each it holds all that precede it."""
 
     def __init__(self, total: int) -> None:
         self.total = total
