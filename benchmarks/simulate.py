@@ -8,6 +8,7 @@ A policy's settings may be changed: `dynamo:prefill_load_scale=4`, `warmturn:sti
 
 import gc
 import time
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -21,6 +22,7 @@ from benchmarks.results import given_command, write_results
 from benchmarks.simulator.joining import Joining
 from benchmarks.simulator.presets import PRESETS, Hardware
 from benchmarks.simulator.result import Result
+from benchmarks.simulator.shared_tier import SharedTierSize
 from benchmarks.simulator.simulation import Setting, simulate
 from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
 from benchmarks.trace_session import TraceSession
@@ -39,6 +41,7 @@ COLUMNS = (
     ("p99", lambda one: f"{one.ttft_s.p99:.1f}"),
     ("e2e p50 s", lambda one: f"{one.e2e_s.p50:.1f}"),
     ("hit", lambda one: f"{one.hit_ratio:.3f}"),
+    ("shared", lambda one: f"{one.hits.shared:.3f}"),
     ("captured", lambda one: f"{one.captured_ratio:.3f}"),
     ("evicted", lambda one: f"{one.misses.evicted:.3f}"),
     ("elsewhere", lambda one: f"{one.misses.elsewhere:.3f}"),
@@ -124,6 +127,13 @@ def main(
     add_replica_at: Annotated[
         float | None, typer.Option(help="Minute at which one more replica joins.")
     ] = None,
+    shared_gbps: Annotated[
+        float | None, typer.Option(help="GB/s of each replica to a tier that all share.", min=0.01)
+    ] = None,
+    shared_tokens: Annotated[float, typer.Option(help="What the shared tier holds.")] = inf,
+    shared_backend_gbps: Annotated[
+        float, typer.Option(help="GB/s of that tier, for all replicas together.", min=0.01)
+    ] = inf,
 ) -> None:
     """Replay sessions through policies, print a table and write JSON."""
     if hardware not in PRESETS:
@@ -133,6 +143,9 @@ def main(
     try:
         for spec in specs:
             make_policy(spec, Random(0))  # noqa: S311
+        shared = None
+        if shared_gbps is not None:
+            shared = SharedTierSize.of(preset, shared_gbps, shared_tokens, shared_backend_gbps)
         sessions = prepare(
             read_sessions(trace),
             preset,
@@ -158,6 +171,7 @@ def main(
                 merged=merged_blocks,
                 open_loop=open_loop,
                 add_replica_at_s=None if add_replica_at is None else add_replica_at * 60,
+                shared=shared,
             )
             for spec in specs:
                 began_s = time.process_time()

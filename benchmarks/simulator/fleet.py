@@ -150,13 +150,13 @@ class Fleet:
                 released = True
         if engine.next_at_s < inf:
             self._put(engine.next_at_s, _Wake(engine, engine.next_at_s))
+        self._let_go(engine, now_s)
         if released:
-            self._let_go(engine, now_s)
             self._unpark(now_s)
 
     def _let_go(self, engine: Engine, now_s: float) -> None:
-        """Remove a replica that is to leave and has no requests."""
-        if engine.replica in self._leaving and not engine.running + engine.waiting:
+        """Remove a replica that is to leave and has nothing to do."""
+        if engine.replica in self._leaving and engine.next_at_s == inf:
             self._leaving.remove(engine.replica)
             del self._engines[engine.replica]
             self._policy.forget(engine.replica, now_s)

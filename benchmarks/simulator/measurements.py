@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.simulator.engine import Engine
 from benchmarks.simulator.progress import Admitted
 from benchmarks.simulator.request_record import RequestRecord
-from benchmarks.simulator.result import Misses, Percentiles, Result, Waits
+from benchmarks.simulator.result import Hits, Misses, Percentiles, Result, Waits
 from benchmarks.simulator.turn import Turn
 from policies.types import BlockHash, ReplicaId, RequestId, SessionId
 
@@ -80,8 +80,11 @@ class Measurements:
                 if other is not engine and other.memory.holds(prompt[hit_blocks]):
                     reach = max(reach, other.memory.reach(prompt))
         record.prefills_s, record.memory_s = admitted.prefills_s, admitted.memory_s
-        record.router_s = now_s - record.arrived_at_s - record.prefills_s - record.memory_s
-        record.hit_tokens = hit_blocks * size
+        waited_s = admitted.prefills_s + admitted.memory_s + admitted.fetch_s
+        record.router_s = now_s - record.arrived_at_s - waited_s
+        record.gpu_tokens = admitted.hit.gpu_blocks * size
+        record.host_tokens = admitted.hit.host_blocks * size
+        record.shared_tokens = admitted.hit.shared_blocks * size
         record.elsewhere_tokens = (reach - hit_blocks) * size
         record.evicted_tokens = (seen - reach) * size
 
@@ -134,6 +137,11 @@ class Measurements:
             ttft_s=Percentiles.of([one.ttft_s(end_s) for one in records]),
             e2e_s=Percentiles.of([one.e2e_s for one in records if one.e2e_s is not None]),
             hit_ratio=hit / prompt,
+            hits=Hits(
+                sum(one.gpu_tokens for one in admitted) / prompt,
+                sum(one.host_tokens for one in admitted) / prompt,
+                sum(one.shared_tokens for one in admitted) / prompt,
+            ),
             available_ratio=(prompt - first_seen) / prompt,
             captured_ratio=hit / max(1, prompt - first_seen),
             misses=Misses(

@@ -17,7 +17,9 @@ class RequestRecord:
     output_tokens: int
     replica: ReplicaId | None = None
     placed_at_s: float | None = None
-    hit_tokens: int = 0
+    gpu_tokens: int = 0
+    host_tokens: int = 0
+    shared_tokens: int = 0
     evicted_tokens: int = 0
     elsewhere_tokens: int = 0
     first_at_s: float | None = None
@@ -25,6 +27,11 @@ class RequestRecord:
     router_s: float = 0.0
     prefills_s: float = 0.0
     memory_s: float = 0.0
+
+    @property
+    def hit_tokens(self) -> int:
+        """Tokens that were in any memory."""
+        return self.gpu_tokens + self.host_tokens + self.shared_tokens
 
     @property
     def first_seen_tokens(self) -> int:

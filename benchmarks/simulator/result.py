@@ -27,6 +27,15 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Hits:
+    """Shares of all prompt tokens that were in GPU memory, CPU memory, and the shared tier."""
+
+    gpu: float
+    cpu: float
+    shared: float
+
+
+@dataclass(frozen=True, slots=True)
 class Misses:
     """Shares of all prompt tokens that were prefilled.
 
@@ -89,6 +98,7 @@ class Result:
     ttft_s: Percentiles
     e2e_s: Percentiles
     hit_ratio: float
+    hits: Hits
     available_ratio: float
     captured_ratio: float
     misses: Misses

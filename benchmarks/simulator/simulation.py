@@ -11,6 +11,7 @@ from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.replica_factory import ReplicaFactory
 from benchmarks.simulator.result import Result
+from benchmarks.simulator.shared_tier import SharedTierSize
 from benchmarks.simulator.traffic import ClosedLoop, OpenLoop, Traffic
 from benchmarks.trace_session import TraceSession
 
@@ -32,12 +33,16 @@ class Setting:
     merged: int
     open_loop: bool
     add_replica_at_s: float | None = None
+    shared: SharedTierSize | None = None
 
 
 def simulate(spec: str, sessions: Sequence[TraceSession], setting: Setting) -> Result:
     """Run one policy; `spec` as `make_policy` takes it."""
     factory = ReplicaFactory(
-        setting.hardware, sessions[0].block_size * setting.merged, unlimited=spec == ORACLE
+        setting.hardware,
+        sessions[0].block_size * setting.merged,
+        setting.shared,
+        unlimited=spec == ORACLE,
     )
     engines = [factory.make() for _ in range(setting.replicas)]
     measurements = Measurements(setting.warm_up_s)

@@ -31,6 +31,32 @@ class Turn:
     output_tokens: int
     answer: Sequence[BlockHash] = ()
 
+    @property
+    def reusable(self) -> Sequence[BlockHash]:
+        """The blocks that can be reused in GPU memory; vLLM always computes the last token."""
+        request = self.request
+        return request.hashes[: (request.prompt_tokens - 1) // request.block_size]
+
+    @property
+    def blocks(self) -> list[BlockHash]:
+        """The prompt's blocks, and the answer's."""
+        return [*self.request.hashes, *self.answer]
+
+    def runs(self, blocks: Sequence[BlockHash]) -> list[range]:
+        """Return where some of its blocks are, which are given in their order."""
+        own = self.blocks
+        runs = []
+        found = 0
+        while found < len(blocks):
+            start = own.index(blocks[found])
+            rest = list(blocks[found:])
+            pairs = zip(own[start:], rest, strict=False)
+            same = own[start : start + len(rest)] == rest
+            length = len(rest) if same else next(i for i, (a, b) in enumerate(pairs) if a != b)
+            runs.append(range(start, start + length))
+            found += length
+        return runs
+
 
 class LiveSession:
     """A recorded session that is being replayed, for the `replay`-th time.

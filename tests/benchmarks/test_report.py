@@ -12,7 +12,7 @@ from benchmarks import report
 from benchmarks.knee import Knee, at_load, best_peer, knee
 from benchmarks.plots import __main__ as plots
 from benchmarks.simulated_runs import Runs, Spread, read_runs
-from benchmarks.simulator.result import Misses, Percentiles, Result, Waits
+from benchmarks.simulator.result import Hits, Misses, Percentiles, Result, Waits
 
 
 def make_result(policy: str, load: float, seed: int, p90_s: float) -> Result:
@@ -20,7 +20,7 @@ def make_result(policy: str, load: float, seed: int, p90_s: float) -> Result:
     return Result(
         policy=policy, replicas=4, load=load, seed=seed, requests=100,
         ttft_s=Percentiles(p90_s / 2, p90_s, p90_s * 2), e2e_s=Percentiles(1, 2, 3),
-        hit_ratio=0.8, available_ratio=0.9, captured_ratio=1 - load / 100,
+        hit_ratio=0.8, hits=Hits(0.5, 0.2, 0.1), available_ratio=0.9, captured_ratio=1 - load / 100,
         misses=Misses(0.1, 0.06, 0.04), slow_waits_s=Waits(0.0, 1.0, 2.0, 3.0),
         goodput_rps=min(load, 20 - load), output_tokens_per_s=100 * load,
         user_tokens_per_s=80 - load, dispersion=0.4, moves=1, splits=0, decide_ms=0.3,

@@ -19,6 +19,7 @@ from policies.types import ReplicaId, Tier
 
 # A step takes 0.1 s, and 0.001 s for each token that it prefills; 100 at most.
 HARDWARE = Hardware(
+    kv_bytes_per_token=1000,
     gpu_tokens=0,
     host_tokens=0,
     max_context_tokens=10_000,

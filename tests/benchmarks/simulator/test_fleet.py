@@ -13,6 +13,7 @@ from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.presets import PRESETS
 from benchmarks.simulator.replica_factory import ReplicaFactory
 from benchmarks.simulator.result import Result
+from benchmarks.simulator.shared_tier import SharedTierSize
 from benchmarks.simulator.simulation import Setting, simulate
 from benchmarks.simulator.traffic import ClosedLoop, OpenLoop
 from benchmarks.trace_options import add_bursts, fit
@@ -24,9 +25,21 @@ SESSIONS = fit(
 )
 
 
-def run(spec: str, load: float = 8, seed: int = 1, *, open_loop: bool = False) -> Result:
+SHARED = SharedTierSize.of(HARDWARE, 10, 3e6, 15)
+
+
+def run(
+    spec: str,
+    load: float = 8,
+    seed: int = 1,
+    *,
+    open_loop: bool = False,
+    shared: SharedTierSize | None = None,
+) -> Result:
     """Simulate two replicas for ten minutes."""
-    setting = Setting(HARDWARE, 2, load, seed, 600.0, 120.0, merged=16, open_loop=open_loop)
+    setting = Setting(
+        HARDWARE, 2, load, seed, 600.0, 120.0, merged=16, open_loop=open_loop, shared=shared
+    )
     return simulate(spec, SESSIONS, setting)
 
 
@@ -34,10 +47,16 @@ def without_clock(result: Result) -> dict[str, object]:
     return result.row() | {"decide_ms": None}
 
 
+@pytest.mark.parametrize("shared", [None, SHARED], ids=["own", "shared"])
 @pytest.mark.parametrize("spec", POLICIES)
-def test_figures_add_up(spec: str) -> None:
+def test_figures_add_up(spec: str, shared: SharedTierSize | None) -> None:
     """Hits and misses make the prompts; no more is hit than can be, and the oracle hits it all."""
-    result = run(spec)
+    result = run(spec, shared=shared)
+    hits = result.hits
+    assert hits.gpu + hits.cpu + hits.shared == pytest.approx(result.hit_ratio)
+    assert hits.shared == 0 or shared
+    if spec == "random" and shared:
+        assert hits.shared > 0.1
     misses = result.misses
     assert result.hit_ratio + misses.first_seen + misses.evicted + misses.elsewhere == (
         pytest.approx(1.0)

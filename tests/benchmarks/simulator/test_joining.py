@@ -14,7 +14,7 @@ def make_record(at_s: float, replica: str, hit_tokens: int) -> RequestRecord:
         output_tokens=10,
         replica=ReplicaId(replica),
         placed_at_s=at_s,
-        hit_tokens=hit_tokens,
+        gpu_tokens=hit_tokens,
         first_at_s=at_s + 1,
     )
 
