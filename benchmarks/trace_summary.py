@@ -35,7 +35,7 @@ def summary(sessions: Sequence[TraceSession]) -> str:
     beside = sum(len(step) for step in steps if len(step) > 1)
     new_tokens = [new for session in sessions for new in _new_tokens(session)]
     prompt_tokens = sum(one.prompt_tokens for one in requests)
-    rows = {
+    rows: dict[str, Sequence[float]] = {
         "steps of a session": [len(session.steps) for session in sessions],
         "prompt tokens": [one.prompt_tokens for one in requests],
         "... of them new since the step before": new_tokens,
