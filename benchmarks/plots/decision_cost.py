@@ -5,7 +5,8 @@ from statistics import median
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from benchmarks.plots.style import draw_line, name_lines, new_figure, titled
+from benchmarks.plots.names import name_lines
+from benchmarks.plots.style import draw_line, new_figure, titled
 from benchmarks.simulated_runs import BOUND, Runs
 
 

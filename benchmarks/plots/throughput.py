@@ -2,7 +2,8 @@
 
 from matplotlib.figure import Figure
 
-from benchmarks.plots.style import draw_line, name_ends, new_figure, titled
+from benchmarks.plots.names import name_ends
+from benchmarks.plots.style import draw_line, new_figure, titled
 from benchmarks.simulated_runs import Runs
 
 

@@ -2,7 +2,8 @@
 
 from matplotlib.figure import Figure
 
-from benchmarks.plots.style import TEXT_COLOUR, draw_curves, name_lines, new_figure, titled
+from benchmarks.plots.names import name_lines
+from benchmarks.plots.style import TEXT_COLOUR, draw_curves, new_figure, titled
 from benchmarks.simulated_runs import Runs
 from benchmarks.simulator.measurements import TTFT_SLO_S
 
