@@ -110,7 +110,12 @@ START_TIME = _router_gauge(
     "warmturn_router_start_time_seconds", "seconds", "When it started, in seconds since 1970."
 )
 SESSIONS = _router_gauge("warmturn_sessions", "sessions", "Sessions that are known.")
-INDEX_BLOCKS = _router_gauge("warmturn_index_blocks", "blocks", "Blocks that are known to be anywhere.")
+INDEX_BLOCKS = _router_gauge(
+    "warmturn_index_blocks", "blocks", "Blocks that are known to be anywhere."
+)
+SHARED_BLOCKS = _router_gauge(
+    "warmturn_shared_blocks", "blocks", "Blocks that are known to be in the shared tier."
+)
 WAITING_REQUESTS = _router_gauge(
     "warmturn_waiting_requests", "requests", "Requests that wait for a replica with room."
 )
@@ -151,7 +156,10 @@ REPLICA_PINNED = _router_gauge(
     _REPLICA,
 )
 REPLICA_HELD_BLOCKS = _router_gauge(
-    "warmturn_replica_held_blocks", "blocks", "Blocks that a replica holds in its own memories.", _REPLICA
+    "warmturn_replica_held_blocks",
+    "blocks",
+    "Blocks that a replica holds in its own memories.",
+    _REPLICA,
 )
 
 METRICS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Metric)}

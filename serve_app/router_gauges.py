@@ -17,6 +17,7 @@ def gauges(states: Sequence[ReplicaState], router: Router, now_s: float) -> Iter
     residents = router.sessions.residents(router.in_flight.sessions(), now_s)
     yield _sample(metrics.SESSIONS, len(router.sessions))
     yield _sample(metrics.INDEX_BLOCKS, len(router.index))
+    yield _sample(metrics.SHARED_BLOCKS, router.index.shared_blocks)
     yield _sample(metrics.WAITING_REQUESTS, len(router.waiting))
     yield _sample(metrics.REPLICAS, len(states))
     yield _sample(metrics.DISPERSION, pvariance(busy) / fmean(busy) if any(busy) else 0.0)
