@@ -9,6 +9,7 @@ from serve_app.metrics import (
     REMOVED_BLOCKS,
     REPLICA_HELD_BLOCKS,
     REPLICA_PINNED,
+    SHARED_BLOCKS,
     STORED_BLOCKS,
 )
 
@@ -41,7 +42,8 @@ USE = Row(
             Unit.NUMBER,
             (
                 Query(REPLICA_HELD_BLOCKS.series, "{{replica}}"),
-                Query(INDEX_BLOCKS.series, "any replica"),
+                Query(INDEX_BLOCKS.series, "anywhere"),
+                Query(SHARED_BLOCKS.series, "shared tier"),
             ),
         ),
     ),
