@@ -38,7 +38,7 @@ EXPORT_S = 20.0
 
 SESSIONS = 6
 WORDS = 700
-"""Prompts of about 2,700 tokens: two fill a primary cache, so that sessions come back from the CPU."""
+"""Prompts of about 2,700 tokens: two fill a primary cache, so that sessions come back."""
 
 
 @dataclass(frozen=True, slots=True)
