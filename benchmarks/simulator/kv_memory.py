@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.simulator.block_pool import BlockPool
 from benchmarks.simulator.cache_events import CacheEvents
-from benchmarks.simulator.lru_blocks import LruBlocks
+from benchmarks.simulator.host_cache import HostCache
 from benchmarks.simulator.progress import Hit
 from benchmarks.simulator.running import Running
 from benchmarks.simulator.shared_tier import SharedTier
@@ -19,7 +19,7 @@ class KvMemory:
     `events` has what changed in them.
     """
 
-    def __init__(self, pool: BlockPool, host: LruBlocks) -> None:
+    def __init__(self, pool: BlockPool, host: HostCache) -> None:
         self.pool = pool
         self.host = host
         self.events = CacheEvents()
@@ -32,24 +32,26 @@ class KvMemory:
         """Return how many blocks of a prompt's beginning are in its memories."""
         return max(matched := self.pool.match(prompt), self.host.match(prompt, matched))
 
-    def lacking(self, turn: Turn, tier: SharedTier) -> tuple[int, int]:
-        """Return the first and last block, exclusive, that a prompt could get from the tier alone.
-
-        No more than fits into CPU memory.
-        """
-        prompt = turn.reusable[: self.host.total]
-        start = self.reach(prompt)
-        return start, tier.match(prompt, start)
-
-    def fetched(self, turn: Turn, start: int, end: int, tier: SharedTier) -> None:
-        """Take blocks of a prompt from the tier into CPU memory."""
+    def lacking(self, turn: Turn, tier: SharedTier) -> list[BlockHash]:
+        """Return the blocks of a prompt that only the tier has, up to one that nobody has."""
         hashes = turn.request.hashes
-        tier.read(hashes[start:end])
-        self._store_on_host(turn, hashes[:end])
+        lacking = []
+        for block in hashes[self.pool.match(turn.reusable) :]:
+            if block in self.host.cached:
+                continue
+            if block not in tier.cached:
+                break
+            lacking.append(block)
+        return lacking
 
-    def wrote(self, turn: Turn, start: int, end: int, tier: SharedTier) -> None:
+    def fetched(self, turn: Turn, blocks: list[BlockHash], tier: SharedTier) -> bool:
+        """Take blocks of a prompt from the tier into CPU memory; False where they do not fit."""
+        tier.read(blocks)
+        self._store_on_host(turn, blocks)
+        return all(block in self.host.cached for block in blocks)
+
+    def wrote(self, turn: Turn, blocks: list[BlockHash], tier: SharedTier) -> None:
         """Have blocks of a prompt in the tier."""
-        blocks = turn.request.hashes[start:end]
         evicted = tier.write(blocks)
         self.events.store(Tier.SHARED, turn, blocks)
         self.events.remove(Tier.SHARED, evicted)
@@ -62,15 +64,13 @@ class KvMemory:
         turn = waiting.turn
         request, reusable = turn.request, turn.reusable
         matched = self.pool.match(reusable)
-        blocks = -(-(request.prompt_tokens + turn.output_tokens) // request.block_size)
+        blocks = -(-(request.prompt_tokens + turn.output_tokens - 1) // request.block_size)
         if not self.pool.fits(reusable, matched, blocks):
             return None
         self.events.remove(Tier.GPU, self.pool.take(reusable, matched, blocks))
-        end = self.host.match(reusable, matched)
-        own_end = (
-            end if waiting.fetched_from is None else max(matched, min(waiting.fetched_from, end))
-        )
-        hit = Hit(matched, own_end - matched, end - own_end)
+        restored = request.hashes[matched : self.host.match(request.hashes, matched)]
+        fetched = sum(block in waiting.fetched for block in restored)
+        hit = Hit(matched, len(restored) - fetched, fetched)
         uncached = max(1, request.prompt_tokens - hit.blocks * request.block_size)
         return Running(
             turn=turn,
@@ -81,27 +81,33 @@ class KvMemory:
             left_tokens=uncached,
         )
 
-    def publish(self, running: Running) -> tuple[int, int]:
+    def publish(self, running: Running) -> list[BlockHash]:
         """Let others reuse a prompt that is in GPU memory now, and copy it to CPU memory.
 
-        Returns the first and last block, exclusive, that are new in CPU memory.
+        Returns the blocks that are new in CPU memory.
         """
-        turn = running.turn
+        turn, hit = running.turn, running.hit
         hashes = turn.request.hashes
-        self.events.store(Tier.GPU, turn, self.pool.publish(hashes[running.hit.gpu_blocks :]))
-        return self._store_on_host(turn, hashes) if self.host.total else (0, 0)
+        self.events.store(Tier.GPU, turn, self.pool.publish(hashes[hit.gpu_blocks :]))
+        if not self.host.total:
+            return []
+        return self._store_on_host(turn, hashes[hit.blocks if hit.restored_blocks else 0 :])
 
-    def _store_on_host(self, turn: Turn, prompt: Sequence[BlockHash]) -> tuple[int, int]:
-        added, evicted = self.host.store(prompt)
+    def _store_on_host(self, turn: Turn, offered: Sequence[BlockHash]) -> list[BlockHash]:
+        added, evicted = self.host.store(offered)
         self.events.store(Tier.CPU, turn, added)
         self.events.remove(Tier.CPU, evicted)
-        end = min(len(prompt), self.host.total)
-        return end - len(added), end
+        return added
 
     def release(self, running: Running) -> None:
-        """Take the GPU blocks of a request that ends; its answer is cached like its prompt."""
+        """Take the GPU blocks of a request that ends; its answer is cached there as its prompt."""
         turn = running.turn
         request = turn.request
-        full_blocks = (request.prompt_tokens + turn.output_tokens) // request.block_size
-        answer = self.pool.publish_answer(full_blocks - len(request.hashes))
-        self.pool.release([*request.hashes, *answer], running.blocks - full_blocks)
+        self.events.store(Tier.GPU, turn, self.pool.publish(turn.answer))
+        full_blocks = (request.prompt_tokens + turn.output_tokens - 1) // request.block_size
+        named = [*request.hashes, *turn.answer]
+        unnamed = self.pool.publish_answer(full_blocks - len(named))
+        self.pool.release([*named, *unnamed], running.blocks - full_blocks)
+        self.host.use(
+            request.hashes[running.hit.gpu_blocks if running.hit.restored_blocks else 0 :]
+        )

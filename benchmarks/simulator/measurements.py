@@ -36,7 +36,9 @@ class Measurements:
         """A client sent a request."""
         if now_s >= self._warm_up_s:
             request = turn.request
-            self._records[request.request] = RequestRecord(now_s, request.prompt_tokens)
+            self._records[request.request] = RequestRecord(
+                now_s, request.prompt_tokens, turn.output_tokens
+            )
 
     @property
     def records(self) -> Sequence[RequestRecord]:
@@ -70,7 +72,7 @@ class Measurements:
         record = self._records.get(request.request)
         if record is None:
             return
-        seen = min(seen, reusable)
+        seen = max(min(seen, reusable), hit_blocks)
         reach = hit_blocks
         if hit_blocks < seen:
             prompt = hashes[:seen]
@@ -93,6 +95,7 @@ class Measurements:
 
     def finished(self, turn: Turn, now_s: float) -> None:
         """A request's answer is complete."""
+        self._seen.update(turn.answer)
         session = turn.request.session
         assert session is not None
         self._open[session] -= 1
@@ -121,6 +124,9 @@ class Measurements:
         prompt = sum(one.prompt_tokens for one in admitted) or 1
         hit = sum(one.hit_tokens for one in admitted)
         first_seen = sum(one.first_seen_tokens for one in admitted)
+        ended = [one for one in records if one.ended_at_s is not None]
+        tokens_per_s = [one.tokens_per_s for one in ended if one.tokens_per_s is not None]
+        measured_s = end_s - self._warm_up_s
         good = sum(one.ttft_s(end_s) <= TTFT_SLO_S for one in admitted)
         return Result(
             policy=policy,
@@ -144,7 +150,9 @@ class Measurements:
                 sum(one.elsewhere_tokens for one in admitted) / prompt,
             ),
             slow_waits_s=Waits.of_slowest(admitted),
-            goodput_rps=good / (end_s - self._warm_up_s),
+            goodput_rps=good / measured_s,
+            output_tokens_per_s=sum(one.output_tokens for one in ended) / measured_s,
+            user_tokens_per_s=float(np.median(tokens_per_s)) if tokens_per_s else 0.0,
             dispersion=float(np.mean(self._dispersions)) if self._dispersions else 0.0,
             moves=self._moves,
             splits=self._splits,

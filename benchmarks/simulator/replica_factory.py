@@ -4,8 +4,8 @@ from itertools import count
 
 from benchmarks.simulator.block_pool import BlockPool
 from benchmarks.simulator.engine import Engine
+from benchmarks.simulator.host_cache import HostCache
 from benchmarks.simulator.kv_memory import KvMemory
-from benchmarks.simulator.lru_blocks import LruBlocks
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.shared_tier import SharedTier, SharedTierSize
 from policies.types import ReplicaId
@@ -37,5 +37,5 @@ class ReplicaFactory:
     def make(self) -> Engine:
         """Return a new replica with a name of its own, cold unless its memory is shared."""
         pool = self._common_pool or BlockPool(self._gpu_blocks)
-        memory = KvMemory(pool, LruBlocks(self._host_blocks))
+        memory = KvMemory(pool, HostCache(self._host_blocks))
         return Engine(ReplicaId(f"r{next(self._numbers)}"), self._hardware, memory, self._tier)

@@ -14,6 +14,7 @@ class RequestRecord:
 
     arrived_at_s: float
     prompt_tokens: int
+    output_tokens: int
     replica: ReplicaId | None = None
     placed_at_s: float | None = None
     gpu_tokens: int = 0
@@ -40,6 +41,13 @@ class RequestRecord:
     def ttft_s(self, now_s: float) -> float:
         """Return its time to first token; if there was none, what it has waited by `now_s`."""
         return (now_s if self.first_at_s is None else self.first_at_s) - self.arrived_at_s
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """How fast its answer came, from the first token on; None for one of a single token."""
+        if self.first_at_s is None or self.ended_at_s is None or self.output_tokens < 2:
+            return None
+        return (self.output_tokens - 1) / (self.ended_at_s - self.first_at_s)
 
     @property
     def e2e_s(self) -> float | None:

@@ -86,6 +86,8 @@ class Result:
     that was hit. `dispersion` is the variance by the mean of running requests across replicas,
     averaged over time; 1 if they are spread at random. `moves` are turns sent elsewhere than
     their session's last one, `splits` those of them while another one of the session ran there.
+    `output_tokens_per_s` are those of all complete answers, and `user_tokens_per_s` the median of
+    how fast one answer came, from its first token on.
     """
 
     policy: str
@@ -102,6 +104,8 @@ class Result:
     misses: Misses
     slow_waits_s: Waits
     goodput_rps: float
+    output_tokens_per_s: float
+    user_tokens_per_s: float
     dispersion: float
     moves: int
     splits: int

@@ -1,14 +1,15 @@
 """What an engine does with requests, and how long it takes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import pytest
 
 from benchmarks.simulator.block_pool import BlockPool
 from benchmarks.simulator.engine import Engine
+from benchmarks.simulator.host_cache import HostCache
 from benchmarks.simulator.kv_memory import KvMemory
-from benchmarks.simulator.lru_blocks import LruBlocks
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.progress import Admitted, Finished, FirstToken, Hit, Progress
 from benchmarks.simulator.turn import LiveSession, Turn
@@ -33,7 +34,7 @@ HARDWARE = Hardware(
 
 
 def make_engine(blocks: int = 1000, host_blocks: int = 0) -> Engine:
-    return Engine(ReplicaId("r"), HARDWARE, KvMemory(BlockPool(blocks), LruBlocks(host_blocks)))
+    return Engine(ReplicaId("r"), HARDWARE, KvMemory(BlockPool(blocks), HostCache(host_blocks)))
 
 
 def make_turns(*lengths: tuple[int, int], name: str = "s") -> list[Turn]:
@@ -124,10 +125,42 @@ def test_kv_comes_back_from_cpu_memory() -> None:
     [admitted] = engine.submit(again, 20.0)
     assert isinstance(admitted, Admitted)
     assert admitted.hit.gpu_blocks < 10
-    assert admitted.hit.gpu_blocks + admitted.hit.host_blocks == 19
+    assert admitted.hit.blocks == 20
     seen = finish(engine)
     restored_s = admitted.hit.host_blocks * 10 / 10_000
-    assert times(seen, FirstToken) == [round(20.0 + restored_s + 0.11, 6)]
+    assert times(seen, FirstToken) == [round(20.0 + restored_s + 0.101, 6)]  # the last token
+
+
+def test_an_answer_that_comes_back_is_cached_in_gpu_memory_alone() -> None:
+    """Its blocks are known by what a later prompt has there, but for its last token."""
+    engine = make_engine(host_blocks=100)
+    first, second = make_turns((200, 31), (300, 1))
+    first = replace(first, contents=second.contents[:23], answer=second.request.hashes[20:23])
+    engine.submit(first, 0.0)
+    finish(engine)
+    assert [
+        (one.tier, len(one.engine_hashes))
+        for one in engine.memory.events.take()
+        if isinstance(one, Stored)
+    ] == [(Tier.GPU, 20), (Tier.CPU, 20), (Tier.GPU, 3)]
+    [admitted] = engine.submit(second, 10.0)
+    assert isinstance(admitted, Admitted)
+    assert admitted.hit == Hit(gpu_blocks=23, host_blocks=0)
+
+
+def test_blocks_stored_apart_are_told_apart() -> None:
+    """What CPU memory lost in two places comes back in two events, each with its parent."""
+    engine = make_engine(blocks=100, host_blocks=30)
+    [turn] = make_turns((300, 1))
+    hashes = turn.request.hashes
+    engine.memory.host.store(hashes[5:10])
+    engine.submit(turn, 0.0)
+    finish(engine)
+    stored = [one for one in engine.memory.events.take() if isinstance(one, Stored)]
+    assert [(one.parent, len(one.contents)) for one in stored if one.tier is Tier.CPU] == [
+        (None, 5),
+        (EngineHash(hashes[9]), 20),
+    ]
 
 
 def test_events_tell_what_is_stored_and_removed() -> None:
