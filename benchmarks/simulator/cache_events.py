@@ -19,28 +19,41 @@ class CacheEvents:
         events, self._events = self._events, []
         return events
 
-    def store(self, tier: Tier, turn: Turn, new: Sequence[BlockHash]) -> None:
+    def store(self, tier: Tier, turn: Turn, new: list[BlockHash]) -> None:
         """Say that blocks of a turn, in their order, are in a tier now: an event for each run.
 
-        In the shared one nothing may be known of the block before them: their root is its hash.
+        In the shared one nothing may be known of the block before a run: its root is that hash.
         """
-        is_shared = tier is Tier.SHARED
-        for run in turn.runs(new):
-            before = turn.blocks[run.start - 1] if run.start else None
+        hashes = [*turn.request.hashes, *turn.answer] if new else []
+        told = 0
+        while told < len(new):
+            start = hashes.index(new[told])
+            run = _run(hashes[start:], new[told:])
+            before = hashes[start - 1] if start else None
+            is_shared = tier is Tier.SHARED
             self._events.append(
                 Stored(
                     tier=tier,
                     root=before if before is not None and is_shared else turn.root,
-                    parent=EngineHash(before) if before is not None and not is_shared else None,
-                    engine_hashes=_names(turn.blocks[run.start : run.stop]),
-                    contents=turn.contents[run.start : run.stop].tolist(),
+                    parent=None if before is None or is_shared else EngineHash(before),
+                    engine_hashes=_names(run),
+                    contents=turn.contents[start : start + len(run)].tolist(),
                 )
             )
+            told += len(run)
 
     def remove(self, tier: Tier, blocks: Sequence[BlockHash]) -> None:
         """Say that blocks left a tier."""
         if blocks:
             self._events.append(Removed(tier, _names(blocks)))
+
+
+def _run(hashes: list[BlockHash], new: list[BlockHash]) -> list[BlockHash]:
+    """Return what both begin with."""
+    if hashes[: len(new)] == new:
+        return new
+    end = next(i for i, (one, other) in enumerate(zip(hashes, new, strict=False)) if one != other)
+    return new[:end]
 
 
 def _names(blocks: Sequence[BlockHash]) -> Sequence[EngineHash]:

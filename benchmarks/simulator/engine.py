@@ -21,7 +21,7 @@ from benchmarks.simulator.measured_rates import MeasuredRates
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.progress import Admitted, Finished, FirstToken, Progress
 from benchmarks.simulator.running import Running
-from benchmarks.simulator.shared_link import SharedLink, Transfer
+from benchmarks.simulator.shared_link import Fetched, SharedLink
 from benchmarks.simulator.shared_tier import SharedTier
 from benchmarks.simulator.turn import Turn
 from benchmarks.simulator.waiting import Waiting
@@ -141,9 +141,9 @@ class Engine:
             self._rates.add_prefill(
                 prefilled.uncached_tokens, self._now_s - prefilled.prefill_began_at_s
             )
-            for run in self.memory.publish(prefilled):
-                if self._shared:
-                    self._shared.write(prefilled.turn, run.start, run.stop, self._now_s)
+            stored = self.memory.publish(prefilled)
+            if self._shared:
+                self._shared.write(prefilled.turn, stored, self._now_s)
             return [FirstToken(prefilled.turn)]
         answered = self._batch.end_answer()
         self._rates.add_hold(self._now_s - answered.admitted_at_s)
@@ -169,8 +169,7 @@ class Engine:
         for place, waiting in enumerate(self._waiting):
             if waiting.fetching:
                 continue
-            if self._shared and self._shared.fetch(waiting.turn, self._now_s):
-                waiting.begin_fetch(self._now_s, self._batch.prefilling_s)
+            if waiting.may_fetch and self._fetch(waiting):
                 continue
             if taken := self.memory.take(waiting, self._now_s):
                 del self._waiting[place]
@@ -179,17 +178,26 @@ class Engine:
             return None
         return None
 
+    def _fetch(self, waiting: Waiting) -> bool:
+        """Begin to fetch what only the shared tier has of a prompt; False if there is nothing."""
+        if self._shared is None or not self._shared.fetch(waiting.turn, self._now_s):
+            return False
+        waiting.begin_fetch(self._now_s, self._batch.prefilling_s)
+        return True
+
     def _begin(self, taken: Running) -> None:
         if taken.hit.restored_blocks:
             self._restore(taken)
         else:
             self._batch.begin_prefill(taken, self._now_s)
 
-    def _end_fetch(self, fetched: Transfer) -> None:
-        waiting = next(one for one in self._waiting if one.turn is fetched.turn)
-        waiting.end_fetch(fetched.start, self._now_s, self._batch.prefilling_s)
-        if fetched.tokens:
-            self._rates.add_fetch(fetched.tokens, self._now_s - fetched.asked_at_s)
+    def _end_fetch(self, fetched: Fetched) -> None:
+        transfer = fetched.transfer
+        waiting = next(one for one in self._waiting if one.turn is transfer.turn)
+        waiting.end_fetch(transfer.blocks, self._now_s, self._batch.prefilling_s)
+        waiting.may_fetch = fetched.fits  # else it's computed, as if the tier had nothing
+        if transfer.tokens:
+            self._rates.add_fetch(transfer.tokens, self._now_s - transfer.asked_at_s)
 
     def _admitted(self, waiting: Waiting, taken: Running) -> Admitted:
         prefills_s = self._batch.prefilling_s - waiting.prefilling_s

@@ -32,24 +32,26 @@ class KvMemory:
         """Return how many blocks of a prompt's beginning are in its memories."""
         return max(matched := self.pool.match(prompt), self.host.match(prompt, matched))
 
-    def lacking(self, turn: Turn, tier: SharedTier) -> tuple[int, int]:
-        """Return the first and last block, exclusive, that a prompt could get from the tier alone.
-
-        No more than fits into CPU memory.
-        """
-        prompt = turn.reusable[: self.host.total]
-        start = self.reach(prompt)
-        return start, tier.match(prompt, start)
-
-    def fetched(self, turn: Turn, start: int, end: int, tier: SharedTier) -> None:
-        """Take blocks of a prompt from the tier into CPU memory."""
+    def lacking(self, turn: Turn, tier: SharedTier) -> list[BlockHash]:
+        """Return the blocks of a prompt that only the tier has, up to one that nobody has."""
         hashes = turn.request.hashes
-        tier.read(hashes[start:end])
-        self._store_on_host(turn, hashes[start:end])
+        lacking = []
+        for block in hashes[self.pool.match(turn.reusable) :]:
+            if block in self.host.cached:
+                continue
+            if block not in tier.cached:
+                break
+            lacking.append(block)
+        return lacking
 
-    def wrote(self, turn: Turn, start: int, end: int, tier: SharedTier) -> None:
+    def fetched(self, turn: Turn, blocks: list[BlockHash], tier: SharedTier) -> bool:
+        """Take blocks of a prompt from the tier into CPU memory; False where they do not fit."""
+        tier.read(blocks)
+        self._store_on_host(turn, blocks)
+        return all(block in self.host.cached for block in blocks)
+
+    def wrote(self, turn: Turn, blocks: list[BlockHash], tier: SharedTier) -> None:
         """Have blocks of a prompt in the tier."""
-        blocks = turn.request.hashes[start:end]
         evicted = tier.write(blocks)
         self.events.store(Tier.SHARED, turn, blocks)
         self.events.remove(Tier.SHARED, evicted)
@@ -62,17 +64,13 @@ class KvMemory:
         turn = waiting.turn
         request, reusable = turn.request, turn.reusable
         matched = self.pool.match(reusable)
-        # The KV of an answer's last token is never computed.
         blocks = -(-(request.prompt_tokens + turn.output_tokens - 1) // request.block_size)
         if not self.pool.fits(reusable, matched, blocks):
             return None
         self.events.remove(Tier.GPU, self.pool.take(reusable, matched, blocks))
-        # A prompt's last token is always computed, but its block may be read from CPU memory.
-        end = self.host.match(request.hashes, matched)
-        own_end = (
-            end if waiting.fetched_from is None else max(matched, min(waiting.fetched_from, end))
-        )
-        hit = Hit(matched, own_end - matched, end - own_end)
+        restored = request.hashes[matched : self.host.match(request.hashes, matched)]
+        fetched = sum(block in waiting.fetched for block in restored)
+        hit = Hit(matched, len(restored) - fetched, fetched)
         uncached = max(1, request.prompt_tokens - hit.blocks * request.block_size)
         return Running(
             turn=turn,
@@ -83,24 +81,23 @@ class KvMemory:
             left_tokens=uncached,
         )
 
-    def publish(self, running: Running) -> list[range]:
+    def publish(self, running: Running) -> list[BlockHash]:
         """Let others reuse a prompt that is in GPU memory now, and copy it to CPU memory.
 
-        Returns which of its blocks are new in CPU memory.
+        Returns the blocks that are new in CPU memory.
         """
-        turn = running.turn
+        turn, hit = running.turn, running.hit
         hashes = turn.request.hashes
-        self.events.store(Tier.GPU, turn, self.pool.publish(hashes[running.hit.gpu_blocks :]))
+        self.events.store(Tier.GPU, turn, self.pool.publish(hashes[hit.gpu_blocks :]))
         if not self.host.total:
             return []
-        offered = running.hit.blocks if running.hit.restored_blocks else 0
-        return self._store_on_host(turn, hashes[offered:])
+        return self._store_on_host(turn, hashes[hit.blocks if hit.restored_blocks else 0 :])
 
-    def _store_on_host(self, turn: Turn, offered: Sequence[BlockHash]) -> list[range]:
+    def _store_on_host(self, turn: Turn, offered: Sequence[BlockHash]) -> list[BlockHash]:
         added, evicted = self.host.store(offered)
         self.events.store(Tier.CPU, turn, added)
         self.events.remove(Tier.CPU, evicted)
-        return turn.runs(added)
+        return added
 
     def release(self, running: Running) -> None:
         """Take the GPU blocks of a request that ends; its answer is cached there as its prompt."""
@@ -108,7 +105,9 @@ class KvMemory:
         request = turn.request
         self.events.store(Tier.GPU, turn, self.pool.publish(turn.answer))
         full_blocks = (request.prompt_tokens + turn.output_tokens - 1) // request.block_size
-        unnamed = self.pool.publish_answer(full_blocks - len(turn.blocks))
-        self.pool.release([*turn.blocks, *unnamed], running.blocks - full_blocks)
-        used = running.hit.gpu_blocks if running.hit.restored_blocks else 0
-        self.host.use(request.hashes[used:])
+        named = [*request.hashes, *turn.answer]
+        unnamed = self.pool.publish_answer(full_blocks - len(named))
+        self.pool.release([*named, *unnamed], running.blocks - full_blocks)
+        self.host.use(
+            request.hashes[running.hit.gpu_blocks if running.hit.restored_blocks else 0 :]
+        )

@@ -9,8 +9,8 @@ from benchmarks.simulator.turn import Turn
 class Hit:
     """How much of a prompt's beginning was cached.
 
-    In GPU memory, from there in CPU memory, and from there in CPU memory as it was fetched for
-    this request from the shared tier.
+    In GPU memory, and from there in CPU memory, where the shared blocks were fetched for this
+    request from the shared tier.
     """
 
     gpu_blocks: int

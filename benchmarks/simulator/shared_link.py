@@ -21,18 +21,20 @@ from policies.types import BlockHash
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Blocks `start` to `end` of a prompt, of which `tokens` are moved."""
+    """Blocks of a prompt, of which `tokens` are moved."""
 
     turn: Turn
-    start: int
-    end: int
+    blocks: list[BlockHash]
     tokens: int
     asked_at_s: float
 
-    @property
-    def blocks(self) -> list[BlockHash]:
-        """The blocks' hashes."""
-        return list(self.turn.request.hashes[self.start : self.end])
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A transfer from the tier, and whether CPU memory could take it."""
+
+    transfer: Transfer
+    fits: bool
 
 
 class _Direction:
@@ -68,7 +70,7 @@ class SharedLink:
         self._tier = tier
         self._reads = _Direction(tier)
         self._writes = _Direction(tier)
-        self._coming: dict[BlockHash, None] = {}
+        self._coming: set[BlockHash] = set()
 
     @property
     def tokens_per_s(self) -> float:
@@ -84,31 +86,30 @@ class SharedLink:
     def fetch(self, turn: Turn, now_s: float) -> bool:
         """Fetch what a request's prompt lacks in the replica's memories; False if there is nothing.
 
-        It counts as fetched from the first block that comes, for this request or another one.
+        Blocks that come for another request count as fetched for this one too.
         """
-        start, end = self._memory.lacking(turn, self._tier)
-        if start == end:
+        blocks = self._memory.lacking(turn, self._tier)
+        if not blocks:
             return False
-        blocks = turn.request.hashes[start:end]
         new = [block for block in blocks if block not in self._coming]
-        self._coming.update(dict.fromkeys(new))
+        self._coming.update(new)
         tokens = len(new) * turn.request.block_size
-        self._reads.add(Transfer(turn, start, end, tokens, now_s), now_s)
+        self._reads.add(Transfer(turn, blocks, tokens, now_s), now_s)
         return True
 
-    def write(self, turn: Turn, start: int, end: int, now_s: float) -> None:
+    def write(self, turn: Turn, blocks: list[BlockHash], now_s: float) -> None:
         """Write blocks of a prompt that are new in CPU memory."""
-        tokens = (end - start) * turn.request.block_size
-        self._writes.add(Transfer(turn, start, end, tokens, now_s), now_s)
+        if blocks:
+            tokens = len(blocks) * turn.request.block_size
+            self._writes.add(Transfer(turn, blocks, tokens, now_s), now_s)
 
-    def complete(self) -> Transfer | None:
+    def complete(self) -> Fetched | None:
         """End the transfer that is due; return it if it was fetched for a request."""
         if self._writes.ends_at_s < self._reads.ends_at_s:
             written = self._writes.end()
-            self._memory.wrote(written.turn, written.start, written.end, self._tier)
+            self._memory.wrote(written.turn, written.blocks, self._tier)
             return None
-        fetched = self._reads.end()
-        for block in fetched.blocks:
-            self._coming.pop(block, None)
-        self._memory.fetched(fetched.turn, fetched.start, fetched.end, self._tier)
-        return fetched
+        transfer = self._reads.end()
+        self._coming.difference_update(transfer.blocks)
+        fits = self._memory.fetched(transfer.turn, transfer.blocks, self._tier)
+        return Fetched(transfer, fits)

@@ -55,19 +55,14 @@ class SharedTier:
         """The blocks that can be read."""
         return self._blocks.keys()
 
-    def match(self, prompt: Sequence[BlockHash], start: int) -> int:
-        """Return how far a prompt can be read from block `start` on: the block where that ends."""
-        blocks = self._blocks
-        return next((i for i in range(start, len(prompt)) if prompt[i] not in blocks), len(prompt))
-
     def read(self, blocks: Sequence[BlockHash]) -> None:
-        """Use blocks that are consecutive in a prompt, if they are still there."""
+        """Use blocks of a prompt, in its order, if they are still there."""
         for block in reversed(blocks):
             if block in self._blocks:
                 self._blocks.move_to_end(block)
 
     def write(self, blocks: Sequence[BlockHash]) -> list[BlockHash]:
-        """Add blocks that are consecutive in a prompt; return what was evicted for them."""
+        """Add blocks of a prompt, in its order; return what was evicted for them."""
         for block in reversed(blocks):
             self._blocks[block] = None
             self._blocks.move_to_end(block)

@@ -33,29 +33,13 @@ class Turn:
 
     @property
     def reusable(self) -> Sequence[BlockHash]:
-        """The blocks that can be reused in GPU memory; vLLM always computes the last token."""
+        """The blocks that can be reused in GPU memory.
+
+        vLLM always computes a prompt's last token, though it may read that token's block from CPU
+        memory, and never an answer's last one.
+        """
         request = self.request
         return request.hashes[: (request.prompt_tokens - 1) // request.block_size]
-
-    @property
-    def blocks(self) -> list[BlockHash]:
-        """The prompt's blocks, and the answer's."""
-        return [*self.request.hashes, *self.answer]
-
-    def runs(self, blocks: Sequence[BlockHash]) -> list[range]:
-        """Return where some of its blocks are, which are given in their order."""
-        own = self.blocks
-        runs = []
-        found = 0
-        while found < len(blocks):
-            start = own.index(blocks[found])
-            rest = list(blocks[found:])
-            pairs = zip(own[start:], rest, strict=False)
-            same = own[start : start + len(rest)] == rest
-            length = len(rest) if same else next(i for i, (a, b) in enumerate(pairs) if a != b)
-            runs.append(range(start, start + length))
-            found += length
-        return runs
 
 
 class LiveSession:

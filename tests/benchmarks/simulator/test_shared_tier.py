@@ -130,7 +130,7 @@ def test_a_full_tier_evicts_what_was_moved_least_recently() -> None:
     assert tier.write(blocks(11, 12, 13)) == []
     tier.read(blocks(1, 2))
     assert tier.write(blocks(21, 22)) == blocks(3, 13)
-    assert tier.match(blocks(1, 2, 3), 0) == 2
+    assert set(tier.cached) == {1, 2, 11, 12, 21, 22}
 
 
 def test_a_prompt_can_lose_its_beginning() -> None:
@@ -140,9 +140,7 @@ def test_a_prompt_can_lose_its_beginning() -> None:
     for turn in make_turns((100, 1), (200, 1), (300, 1), (400, 1)):
         engine.submit(turn, 100.0)
         finish(engine)
-    prompt = turn.request.hashes
-    assert tier.match(prompt, 0) == 0
-    assert tier.match(prompt, 10) == 40
+    assert set(tier.cached) == set(turn.request.hashes[10:])
 
 
 def test_events_tell_of_the_tier() -> None:
@@ -176,3 +174,15 @@ def test_speeds_come_in_gb_a_second() -> None:
     assert size.backend_tokens_per_s == pytest.approx(1_390_000, rel=0.01)
     with pytest.raises(ValueError, match="there is none"):
         SharedTierSize.of(PRESETS["kimi-b200"], 10, 1e6, 100)
+
+
+def test_what_cpu_memory_cannot_take_is_computed() -> None:
+    """Nobody waits for what can't come."""
+    tier = make_tier()
+    first, second = make_replica("a", tier), make_replica("b", tier, host_blocks=10)
+    begin, again = make_turns((200, 1), (300, 1))
+    first.submit(begin, 0.0)
+    finish(first)
+    second.submit(again, 10.0)
+    [admitted] = [one for _, one in finish(second) if isinstance(one, Admitted)]
+    assert admitted.hit == Hit(0, 0)
