@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.knee import Knee, at_load, best_peer, knee
-from benchmarks.simulated_runs import OURS, Measure, Runs, Spread, read_runs
+from benchmarks.simulated_runs import Measure, Runs, Spread, is_ours, read_runs
 from benchmarks.simulator.measurements import TTFT_SLO_S
 
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
@@ -21,7 +21,7 @@ _PAST_KNEE = 1.5
 
 
 def main(
-    results: Annotated[list[Path], typer.Argument(help="Files that benchmarks.simulate wrote.")],
+    results: Annotated[list[str], typer.Argument(help="FILE or LABEL=FILE, several times.")],
     into: Annotated[
         Path | None, typer.Option(help=f"Document whose lines from {BEGIN} on are replaced.")
     ] = None,
@@ -146,7 +146,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown; ours stands out."""
     lines = [head, ["---", *("---:" for _ in head[1:])]]
     lines += [
-        [f"**{cell}**" if cell else "" for cell in row] if row[0] == OURS else row for row in rows
+        [f"**{cell}**" if cell else "" for cell in row] if is_ours(row[0]) else row for row in rows
     ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

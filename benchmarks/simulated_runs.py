@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Self
@@ -50,7 +50,7 @@ class Runs:
     @property
     def peers(self) -> list[str]:
         """The policies that are neither ours nor the bound."""
-        return [one for one in self.policies if not is_ours(one) and one != BOUND]
+        return [one for one in self.policies if base_name(one) not in (OURS, BOUND)]
 
     @property
     def loads(self) -> list[float]:
@@ -85,26 +85,35 @@ class Runs:
         return [(load, Spread.of(values[load])) for load in sorted(values)]
 
 
+def base_name(policy: str) -> str:
+    """Return a policy's name without its settings and label."""
+    return policy.split(",")[0].split(":")[0]
+
+
 def is_ours(policy: str) -> bool:
-    """Tell whether it is this project's policy, with whatever settings."""
-    return policy.split(":")[0] == OURS
+    """Tell whether it is this project's policy."""
+    return base_name(policy) == OURS
 
 
-def read_runs(paths: Iterable[Path]) -> Runs:
-    """Read result files.
+def read_runs(sources: Iterable[str]) -> Runs:
+    """Read result files; of one given as `label=file` the label is put behind its policies' names.
 
     Raises OSError where one can't be read, and ValueError where it holds no results of a
     simulation, or where there are none at all.
     """
     runs = Runs([], [])
-    for path in paths:
+    for source in sources:
+        label, _, name = source.rpartition("=")
+        path = Path(name)
         try:
             file = msgspec.json.decode(path.read_bytes(), type=_File)
         except msgspec.DecodeError as wrong:
             msg = f"{path}: {wrong}"
             raise ValueError(msg) from wrong
         runs.commands.append(file.command)
-        runs.results.extend(file.results)
+        runs.results.extend(
+            replace(one, policy=f"{one.policy}, {label}") if label else one for one in file.results
+        )
     if not runs.results:
         msg = "there are no results"
         raise ValueError(msg)

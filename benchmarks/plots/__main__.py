@@ -35,7 +35,7 @@ FIGURES: Mapping[str, Callable[[Runs], Figure | None]] = {
 
 
 def main(
-    results: Annotated[list[Path], typer.Argument(help="Files that benchmarks.simulate wrote.")],
+    results: Annotated[list[str], typer.Argument(help="FILE or LABEL=FILE, several times.")],
     out: Annotated[Path, typer.Option(help="Directory for the figures.")],
     kind: Annotated[str, typer.Option(help="svg or png.")] = "svg",
 ) -> None:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.knee import best_peer
-from benchmarks.simulated_runs import BOUND, Measure, Runs, is_ours
+from benchmarks.simulated_runs import BOUND, Measure, Runs, base_name, is_ours
 
 COLOURS = {
     "llmd-weighted": "#0072b2",
@@ -58,7 +58,7 @@ def titled(axes: Axes, title: str, *, x: str | None = None, y: str | None = None
 
 def colour(policy: str) -> str:
     """Return a policy's colour."""
-    return OURS_COLOUR if is_ours(policy) else COLOURS.get(policy, OTHER_COLOUR)
+    return OURS_COLOUR if is_ours(policy) else COLOURS.get(base_name(policy), OTHER_COLOUR)
 
 
 def draw_line(axes: Axes, policy: str, x: Sequence[float], y: Sequence[float]) -> None:
@@ -69,12 +69,18 @@ def draw_line(axes: Axes, policy: str, x: Sequence[float], y: Sequence[float]) -
         y,
         color=colour(policy),
         linewidth=2.6 if ours else 1.4,
-        linestyle=":" if policy == BOUND else "--" if policy in _DASHED else "-",
+        linestyle=_linestyle(policy),
         marker="o",
         markersize=5 if ours else 3,
         zorder=4 if ours else 3,
         label=policy,
     )
+
+
+def _linestyle(policy: str) -> str:
+    if "," in policy:
+        return "-."
+    return ":" if policy == BOUND else "--" if policy in _DASHED else "-"
 
 
 def draw_curves(axes: Axes, runs: Runs, measure: Measure, policies: Sequence[str]) -> None:

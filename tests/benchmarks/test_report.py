@@ -50,10 +50,10 @@ def make_runs() -> Runs:
     )
 
 
-def write(path: Path, runs: Runs) -> Path:
+def write(path: Path, runs: Runs) -> str:
     rows = [one.row() for one in runs.results]
     path.write_text(json.dumps({"command": runs.commands[0], "results": rows}))
-    return path
+    return str(path)
 
 
 def test_a_knee_is_where_the_line_crosses() -> None:
@@ -121,7 +121,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str, why: str) -> None
     path = tmp_path / "other.json"
     path.write_text(content)
     with pytest.raises(typer.BadParameter, match=why):
-        report.main([path])
+        report.main([str(path)])
 
 
 def test_every_figure_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,6 +147,18 @@ def test_what_results_cannot_show_is_said(
     plots.main([write(tmp_path / "runs.json", one_load)], tmp_path)
     assert {path.stem for path in tmp_path.glob("*.svg")} == {"hits", "replica_load"}
     assert "ttft: the results don't have enough" in capsys.readouterr().out
+
+
+def test_a_label_tells_files_of_the_same_policies_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ours is ours with any label, and so is a peer."""
+    path = write(tmp_path / "runs.json", make_runs())
+    runs = read_runs([path, f"10 GB/s={path}"])
+    assert runs.policies[4:6] == ["warmturn, 10 GB/s", "sglang, 10 GB/s"]
+    assert runs.peers == ["sglang", "random", "sglang, 10 GB/s", "random, 10 GB/s"]
+    report.main([path, f"10 GB/s={path}"])
+    assert "| **warmturn, 10 GB/s** | **12.0** | **1.20** |" in capsys.readouterr().out
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
