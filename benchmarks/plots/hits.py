@@ -46,10 +46,9 @@ def figure(runs: Runs) -> Figure:
     axes.grid(visible=False)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    titled(axes, f"Prompt tokens that were cached, and others, {load:g} live sessions per replica")
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.42, -0.08),
+    titled(axes, f"Prompt tokens at {load:g} live sessions per replica")
+    drawn.legend(
+        loc="outside lower center",
         ncols=3,
         frameon=False,
         fontsize=8,

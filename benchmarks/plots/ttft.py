@@ -22,15 +22,10 @@ def figure(runs: Runs) -> Figure | None:
     axes.set_yticks(_TICKS_S, [f"{tick:g}" for tick in _TICKS_S])
     axes.minorticks_off()
     axes.axhline(TTFT_SLO_S, color=TEXT_COLOUR, linewidth=1, linestyle=(0, (2, 2)), label="_slo")
-    axes.annotate(
-        f"a line's knee is at {TTFT_SLO_S:g} s",
-        (runs.loads[-1], TTFT_SLO_S),
-        xytext=(0, -10),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8.5,
-        color=TEXT_COLOUR,
+    titled(
+        axes,
+        f"Time to first token by load; a line's knee is at {TTFT_SLO_S:g} s",
+        y="90th percentile, seconds",
     )
-    titled(axes, "Time to first token by load", y="90th percentile, seconds")
     name_lines(axes)
     return drawn
