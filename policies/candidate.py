@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from policies.in_flight import InFlight, Load
 from policies.prefix_index import NO_MATCH, Match, PrefixIndex
-from policies.sessions import NO_RESIDENTS, Residents, Sessions
+from policies.residency import NO_RESIDENTS, Residents
+from policies.sessions import Sessions
 from policies.types import ReplicaId, ReplicaState, Request, Tier
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from policies.candidate import pinned_blocks, requests
 from policies.router import Router
-from policies.sessions import NO_RESIDENTS, Residents
+from policies.residency import NO_RESIDENTS, Residents
 from policies.types import ReplicaState
 from serve_app.decision_log import LoggedTurn
 

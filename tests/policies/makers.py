@@ -9,7 +9,7 @@ from policies.candidate import Candidate
 from policies.in_flight import Load
 from policies.kv_events import EngineHash, Stored
 from policies.prefix_index import Match
-from policies.sessions import Residents
+from policies.residency import Residents
 from policies.types import (
     BlockHash,
     Booking,

@@ -8,11 +8,11 @@ import pytest
 
 from policies.candidate import Candidate
 from policies.in_flight import Load
+from policies.residency import Residents
 from policies.scorers import SCORERS
 from policies.scorers.kv_locality import kv_locality
 from policies.scorers.kv_pressure import kv_pressure
 from policies.scorers.queue_depth import queue_depth
-from policies.sessions import Residents
 from policies.tunables import SCORER_NAMES, Tunables
 from policies.types import Tier
 from tests.policies.makers import make_candidate, make_request
