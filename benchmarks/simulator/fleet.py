@@ -48,7 +48,7 @@ class _Wake:
 
 @dataclass(frozen=True, slots=True)
 class _Unpark:
-    request: RequestId
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Fleet:
         self._measurements = measurements
         self._agenda: list[tuple[float, int, Turn | _Wake | _Unpark | _Tick]] = []
         self._order = count()
-        self._parked: dict[RequestId, tuple[tuple[bool, float], Turn]] = {}
+        self._parked: dict[RequestId, Turn] = {}
         self._sequences: dict[ReplicaId, int] = {}
 
     def run(self, end_s: float) -> None:
@@ -91,9 +91,8 @@ class Fleet:
                 case _Wake(engine, at_s):
                     if at_s == engine.next_at_s:  # else it changed its plans
                         self._progress(engine, engine.advance(now_s), now_s)
-                case _Unpark(request):
-                    if request in self._parked:
-                        self._place(self._parked[request][1], now_s)
+                case _Unpark():
+                    self._unpark(now_s)
                 case _Tick():
                     self._policy.tick(now_s)
                     self._measurements.sample(now_s)
@@ -108,13 +107,20 @@ class Fleet:
         self._measurements.decide_s += time.perf_counter() - began
         self._measurements.decisions += 1
         if isinstance(placed, Wait):
-            if request.request not in self._parked:
-                self._put(placed.until_s, _Unpark(request.request))
-            self._parked[request.request] = placed.order, turn
-            return
-        self._parked.pop(request.request, None)
-        engine = self._by_replica[placed]
-        self._measurements.placed(turn, placed)
+            self._put(placed.until_s, _Unpark())
+            self._parked[request.request] = turn
+        else:
+            self._send(turn, placed, now_s)
+
+    def _unpark(self, now_s: float) -> None:
+        """Send those of the waiting turns that the policy lets go."""
+        states = [engine.state for engine in self._engines]
+        for request, replica in self._policy.place_waiting(states, now_s):
+            self._send(self._parked.pop(request), replica, now_s)
+
+    def _send(self, turn: Turn, replica: ReplicaId, now_s: float) -> None:
+        engine = self._by_replica[replica]
+        self._measurements.placed(turn, replica)
         self._progress(engine, engine.submit(turn, now_s), now_s)
 
     def _progress(self, engine: Engine, progress: Sequence[Progress], now_s: float) -> None:
@@ -135,14 +141,8 @@ class Fleet:
                 released = True
         if engine.next_at_s < inf:
             self._put(engine.next_at_s, _Wake(engine, engine.next_at_s))
-        if released:
+        if released and self._parked:
             self._unpark(now_s)
-
-    def _unpark(self, now_s: float) -> None:
-        """Ask again for what waits, in its order."""
-        for _, turn in sorted(self._parked.values(), key=lambda item: item[0]):
-            if turn.request.request in self._parked:  # else it was placed meanwhile
-                self._place(turn, now_s)
 
     def _tell(self, engine: Engine, now_s: float, *, first: bool = False) -> None:
         events = engine.take_events()
