@@ -120,7 +120,7 @@ class Router:
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended, however it did, or waits no longer."""
         self.waiting.discard(request)
-        if booking := self.in_flight.end(request):
+        if booking := self.in_flight.finish(request, now_s):
             self._end_turns((booking,), now_s)
 
     def forget(self, replica: ReplicaId, now_s: float) -> tuple[Booking, ...]:
