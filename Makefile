@@ -2,6 +2,7 @@
 # make test     lint, types, unit and integration tests (about 12 minutes)
 # make check    the fast part of it
 # make install  only make .venv
+# make dashboards  write what Grafana and Prometheus read from dashboards/*.py
 # make lock     renew the pinned lists in requirements/ from pyproject.toml
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -13,7 +14,7 @@ LISTS := requirements/cpu.txt requirements/dev.txt
 CONFIG ?= serve.yaml
 run_options := --config $(CONFIG) $(if $(MODEL),--model $(MODEL)) $(if $(PORT),--port $(PORT))
 
-.PHONY: run test check lint unit integration install lock
+.PHONY: run test check lint unit integration install lock dashboards prometheus
 
 run: $(VENV)/ready
 	@exec $(BIN)/python -m serve_app.run $(run_options)
@@ -29,11 +30,25 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check
 	$(BIN)/mypy
 
-unit: $(VENV)/ready
+unit: $(VENV)/ready prometheus
 	$(BIN)/pytest -q -m "not integration"
 
-integration: $(VENV)/ready
+integration: $(VENV)/ready prometheus
 	$(BIN)/pytest -v -m integration
+
+dashboards: $(VENV)/ready
+	$(BIN)/python -m dashboards.render
+
+# For the tests: promtool checks the rules, Prometheus scrapes a running service. Only the programs
+# are wanted, so a service that Debian starts is stopped.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo -n)
+
+prometheus:
+	@command -v promtool >/dev/null || { echo "installing Debian's prometheus" && \
+		$(SUDO) apt-get update -qq && \
+		$(SUDO) apt-get install -y -qq --no-install-recommends prometheus >/dev/null && \
+		{ ! test -d /run/systemd/system || $(SUDO) systemctl disable -q --now prometheus; }; } || \
+		{ echo "install prometheus and promtool: the tests need them" >&2; exit 1; }
 
 # The lists are complete, so pip need not resolve (and could not: see requirements/overrides.txt).
 $(VENV)/ready: pyproject.toml $(LISTS)

@@ -5,6 +5,8 @@ from random import Random
 
 from policies.candidate import Candidate
 from policies.ranking import Scored, rank
+from policies.scorers.kv_locality import own_s
+from policies.scorers.queue_depth import queue_depth
 from policies.session_rules import Pick, pick
 from policies.tunables import Tunables
 from policies.types import Booking, Decision, Park, ReplicaId, Rule
@@ -47,6 +49,7 @@ def route(
         reason=picked.reason + late,
         seconds={scored.replica: scored.seconds for scored in ranked},
         cached_tokens=chosen.candidate.cached_tokens,
+        ttft_s=queue_depth(chosen.candidate, tunables) + own_s(chosen.candidate),
         booking=_book(chosen.candidate, cold=chosen.replica in cold, parked=False),
     )
 

@@ -99,7 +99,8 @@ class Decision:
     """Where a request goes, and why.
 
     `replicas` are all that could take it, the chosen one first, then by cost. `home` is where its
-    session lives from now on. `cached_tokens` is what the chosen replica is expected to reuse.
+    session lives from now on. `cached_tokens` is what the chosen replica is expected to reuse, and
+    `ttft_s` its expected time from the request's arrival to the first token.
     """
 
     replicas: tuple[ReplicaId, ...]
@@ -108,6 +109,7 @@ class Decision:
     reason: str
     seconds: Mapping[ReplicaId, ScorerSeconds]
     cached_tokens: Mapping[Tier, int]
+    ttft_s: float
     booking: Booking
 
     @property

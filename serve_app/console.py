@@ -1,20 +1,24 @@
-"""What the router knows, and why it decided so, as JSON over HTTP."""
+"""What the router knows, and why it decided so, over HTTP: JSON, and metrics for Prometheus."""
 
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serve_app.api_error import ApiError
+from serve_app.decision_log import MAX_TURNS
+from serve_app.exposition import exposition
 from serve_app.route_request import RouterStatus
 from serve_app.router_client import RouterLike, RouterSilent
 from serve_app.session_id import short_id
 
 TIMEOUT_S = 5.0
+DEFAULT_DECISIONS = 100
 DEFAULT_SESSIONS = 100
 MAX_SESSIONS = 10_000
 
@@ -36,6 +40,10 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
             raise ApiError(404, f"no decision on request {request_id} is remembered")
         return found
 
+    async def decisions(request: Request) -> Any:
+        limit = _limit(request, DEFAULT_DECISIONS, MAX_TURNS)
+        return {"decisions": await router.call("decisions", limit, timeout_s=TIMEOUT_S)}
+
     async def replicas(_: Request) -> Any:
         found = await router.call("replicas", timeout_s=TIMEOUT_S)
         return {
@@ -45,22 +53,38 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
         }
 
     async def sessions(request: Request) -> Any:
-        limit = request.query_params.get("limit", str(DEFAULT_SESSIONS))
-        if not re.fullmatch(r"[0-9]{1,5}", limit) or not 0 < int(limit) <= MAX_SESSIONS:
-            raise ApiError(400, f"limit must be a number from 1 to {MAX_SESSIONS}")
-        return {"sessions": await router.call("sessions", int(limit), timeout_s=TIMEOUT_S)}
+        limit = _limit(request, DEFAULT_SESSIONS, MAX_SESSIONS)
+        return {"sessions": await router.call("sessions", limit, timeout_s=TIMEOUT_S)}
+
+    async def metrics(_: Request) -> Response:
+        text = exposition(await router.call("samples", timeout_s=TIMEOUT_S))
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return [
-        Route("/warmturn/decisions/{request_id:path}", _json(decision)),
-        Route("/warmturn/replicas", _json(replicas)),
-        Route("/warmturn/sessions", _json(sessions)),
+        Route("/warmturn/decisions", _endpoint(decisions)),
+        Route("/warmturn/decisions/{request_id:path}", _endpoint(decision)),
+        Route("/warmturn/replicas", _endpoint(replicas)),
+        Route("/warmturn/sessions", _endpoint(sessions)),
+        Route("/warmturn/metrics", _endpoint(metrics)),
     ]
 
 
-def _json(answer: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+def _limit(request: Request, default: int, most: int) -> int:
+    limit = request.query_params.get("limit", str(default))
+    if not re.fullmatch(r"[0-9]{1,5}", limit) or not 0 < int(limit) <= most:
+        raise ApiError(400, f"limit must be a number from 1 to {most}")
+    return int(limit)
+
+
+def _endpoint(
+    answer: Callable[[Request], Awaitable[Any]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers with a Response as it is, with anything else as JSON."""
+
     async def endpoint(request: Request) -> Response:
         try:
-            return JSONResponse(await answer(request))
+            answered = await answer(request)
+            return answered if isinstance(answered, Response) else JSONResponse(answered)
         except RouterSilent as silence:
             error = ApiError(503, f"the router does not answer: {silence}", retry_after_s=1)
         except ApiError as refused:

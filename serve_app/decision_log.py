@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
@@ -62,8 +63,10 @@ class DecisionLog:
                 self._turns.popitem(last=False)
         return turn
 
-    def decided(self, outcome: Decision | Park, tunables: Tunables, now_s: float) -> None:
-        """Note what was decided on a turn, and by which numbers."""
+    def decided(
+        self, outcome: Decision | Park, tunables: Tunables, now_s: float
+    ) -> LoggedTurn | None:
+        """Note what was decided on a turn, by which numbers; return it if it is remembered."""
         if turn := self._turns.get(outcome.booking.request):
             turn.session = outcome.booking.session
             if isinstance(outcome, Park):
@@ -73,11 +76,17 @@ class DecisionLog:
                 turn.decided_at = datetime.now(UTC).isoformat(timespec="milliseconds")
                 turn.weights = tunables.weights
                 turn.decisions += 1
+        return turn
 
-    def ended(self, end: TurnEnd) -> None:
-        """Note what came of a turn."""
+    def ended(self, end: TurnEnd) -> LoggedTurn | None:
+        """Note what came of a turn; return it if it is remembered."""
         if turn := self._turns.get(end.request):
             turn.end = end
+        return turn
+
+    def newest(self, limit: int) -> list[LoggedTurn]:
+        """Return the turns that arrived last, the most recent one first."""
+        return list(islice(reversed(self._turns.values()), limit))
 
     def find(self, http_id: str) -> LoggedTurn | None:
         """Return the record of the last turn with this id; clients may use one twice."""

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from policies.candidate import pinned_blocks, requests
-from policies.router import Router
 from policies.residency import NO_RESIDENTS, Residents
+from policies.router import Router
 from policies.types import ReplicaState
 from serve_app.decision_log import LoggedTurn
 
@@ -33,6 +33,7 @@ def decision(turn: LoggedTurn) -> Json:
             "reason": made.reason,
             "waited_s": _rounded(turn.decided_at_s - turn.arrived_at_s),
             "cost_s": _rounded(sum(made.seconds[made.replica].values())),
+            "expected_ttft_s": _rounded(made.ttft_s),
             "expected_cached_tokens": {
                 tier.name.lower(): tokens for tier, tokens in made.cached_tokens.items()
             },
@@ -51,6 +52,27 @@ def decision(turn: LoggedTurn) -> Json:
             "ttft_s": None if end.ttft_s is None else _rounded(end.ttft_s),
         }
     return answer
+
+
+def decisions(turns: Iterable[LoggedTurn]) -> list[Json]:
+    """Return in short where turns went and what came of them; None where it is not known yet."""
+    return [_in_short(turn) for turn in turns]
+
+
+def _in_short(turn: LoggedTurn) -> Json:
+    made, end = turn.decision, turn.end
+    return {
+        "request": turn.http_id,
+        "session": turn.session,
+        "decided_at": turn.decided_at,
+        "replica": made and made.replica,
+        "rule": made and made.rule,
+        "prompt_tokens": turn.prompt_tokens,
+        "expected_cached_tokens": made and sum(made.cached_tokens.values()),
+        "cached_tokens": end and end.cached_tokens,
+        "expected_ttft_s": made and _rounded(made.ttft_s),
+        "ttft_s": None if end is None or end.ttft_s is None else _rounded(end.ttft_s),
+    }
 
 
 def replicas(states: Iterable[ReplicaState], router: Router, now_s: float) -> list[Json]:

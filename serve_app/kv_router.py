@@ -10,7 +10,8 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from policies.rendezvous import rendezvous
 from policies.types import ReplicaId
-from serve_app.metrics import router_fallbacks
+from serve_app.agent_metrics import counter
+from serve_app.metrics import ROUTER_FALLBACKS
 from serve_app.route_request import Placement, Places, RouteRequest
 from serve_app.router_actor import ASK_S
 from serve_app.router_client import RouterClient, RouterSilent
@@ -39,7 +40,7 @@ class KVRouter(RequestRouter):
         self._client = RouterClient(self.app_name)
         self._silent_until_s = 0.0
         self._sent: Counter[ReplicaID] = Counter()
-        self._fallbacks = router_fallbacks()
+        self._fallbacks = counter(ROUTER_FALLBACKS)
 
     async def _choose_replica_for_request(
         self, pending_request: PendingRequest, *, is_retry: bool = False

@@ -1,47 +1,165 @@
-"""Every metric that warmturn adds to Ray's."""
+"""Every metric that warmturn adds to Ray's and vLLM's: declared here, once."""
 
-from ray.serve.metrics import Counter
+from functools import partial
 
+from policies.prefix_break import Kind as BreakKind
+from policies.types import Rule, Tier
+from serve_app.metric import Kind, Metric, Owner
 
-def volatile_lines_removed() -> Counter:
-    """Lines removed from system prompts, by the pattern that they matched."""
-    return Counter(
-        "warmturn_volatile_lines_removed",
-        description="Lines removed from system prompts because they break the prefix cache.",
-        tag_keys=("pattern",),
-    )
+_gateway_count = partial(Metric, Owner.GATEWAY, Kind.COUNTER)
+_router_count = partial(Metric, Owner.ROUTER, Kind.COUNTER)
+_router_gauge = partial(Metric, Owner.ROUTER, Kind.GAUGE)
 
+_TIER = {"tier": tuple(tier.name.lower() for tier in Tier)}
+_BREAK = {"kind": tuple(BreakKind)}
+_REPLICA: dict[str, tuple[str, ...]] = {"replica": ()}
+"""Those that report at the time."""
 
-def prompts_not_rendered() -> Counter:
-    """Turns routed by session and load alone, by the reason why there are no token ids."""
-    return Counter(
-        "warmturn_prompts_not_rendered",
-        description="Turns whose prompt could not be rendered before they were routed.",
-        tag_keys=("reason",),
-    )
+# Of each gateway.
 
+VOLATILE_LINES_REMOVED = _gateway_count(
+    "warmturn_volatile_lines_removed",
+    "lines",
+    "Lines removed from system prompts because they break the prefix cache.",
+    {"pattern": ()},  # as configured
+)
+PROMPTS_NOT_RENDERED = _gateway_count(
+    "warmturn_prompts_not_rendered",
+    "turns",
+    "Turns whose prompt could not be rendered before they were routed.",
+    {"reason": ()},  # kinds of content and of vLLM's errors
+)
+PREFIX_BREAKS = _gateway_count(
+    "warmturn_prefix_breaks",
+    "turns",
+    "Turns whose prompt does not begin with that of an earlier turn.",
+    _BREAK,
+)
+PREFIX_BREAK_TOKENS = _gateway_count(
+    "warmturn_prefix_break_tokens",
+    "tokens",
+    "Tokens of earlier prompts that prefix breaks made worthless.",
+    _BREAK,
+)
+ROUTER_FALLBACKS = _gateway_count(
+    "warmturn_router_fallbacks",
+    "turns",
+    "Turns placed by rendezvous hashing because the router actor was silent.",
+)
+TTFT = Metric(
+    Owner.GATEWAY,
+    Kind.HISTOGRAM,
+    "warmturn_ttft_seconds",
+    "seconds",
+    "From a streamed turn's arrival at the gateway to the first byte of its answer.",
+    boundaries=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0),
+)
 
-def prefix_breaks() -> Counter:
-    """Turns that do not extend their session's last one, by kind of break."""
-    return Counter(
-        "warmturn_prefix_breaks",
-        description="Turns whose prompt does not begin with that of an earlier turn.",
-        tag_keys=("kind",),
-    )
+# Of the router, since it started.
 
+DECISIONS = _router_count(
+    "warmturn_decisions",
+    "decisions",
+    "Decisions by the rule that chose the replica.",
+    {"rule": tuple(Rule)},
+)
+WAITED_TURNS = _router_count(
+    "warmturn_waited_turns", "turns", "Turns that waited for a replica with room, and got one."
+)
+WAITED_SECONDS = _router_count(
+    "warmturn_waited_seconds", "seconds", "How long those waited, in sum."
+)
+UNPLACED_TURNS = _router_count(
+    "warmturn_unplaced_turns", "turns", "Turns that were given up while they waited."
+)
+PROMPT_TOKENS = _router_count(
+    "warmturn_prompt_tokens", "tokens", "Tokens of the prompts that engines took."
+)
+CACHED_TOKENS = _router_count(
+    "warmturn_cached_tokens", "tokens", "Those that engines found cached, in any tier."
+)
+EXPECTED_CACHED_TOKENS = _router_count(
+    "warmturn_expected_cached_tokens",
+    "tokens",
+    "Those that the router expected to be cached where it sent the turn.",
+    _TIER,
+)
+EXPECTED_TTFT_SECONDS = _router_count(
+    "warmturn_expected_ttft_seconds",
+    "seconds",
+    "From arrival at the replica to the first token, as decisions expected it, in sum.",
+)
+ACTUAL_TTFT_SECONDS = _router_count(
+    "warmturn_actual_ttft_seconds",
+    "seconds",
+    "From arrival at the replica to the first token of the same turns, in sum.",
+)
+COMPARED_TURNS = _router_count(
+    "warmturn_compared_turns", "turns", "Turns in the expected and the actual sum of seconds."
+)
+STORED_BLOCKS = _router_count(
+    "warmturn_stored_blocks", "blocks", "Blocks of KV that came to a tier.", _TIER
+)
+REMOVED_BLOCKS = _router_count(
+    "warmturn_removed_blocks", "blocks", "Blocks of KV that were evicted from a tier.", _TIER
+)
 
-def prefix_break_tokens() -> Counter:
-    """Tokens after the break that the earlier turn's prompt had, by kind of break."""
-    return Counter(
-        "warmturn_prefix_break_tokens",
-        description="Tokens of earlier prompts that prefix breaks made worthless.",
-        tag_keys=("kind",),
-    )
+# Of the router, now.
 
+START_TIME = _router_gauge(
+    "warmturn_router_start_time_seconds", "seconds", "When it started, in seconds since 1970."
+)
+SESSIONS = _router_gauge("warmturn_sessions", "sessions", "Sessions that are known.")
+INDEX_BLOCKS = _router_gauge(
+    "warmturn_index_blocks", "blocks", "Blocks that are known to be anywhere."
+)
+SHARED_BLOCKS = _router_gauge(
+    "warmturn_shared_blocks", "blocks", "Blocks that are known to be in the shared tier."
+)
+WAITING_REQUESTS = _router_gauge(
+    "warmturn_waiting_requests", "requests", "Requests that wait for a replica with room."
+)
+DISPERSION = _router_gauge(
+    "warmturn_dispersion_ratio",
+    "ratio",
+    "Variance by mean of requests across replicas: 1 if spread at random; 0 while there are none.",
+)
+REPLICAS = _router_gauge("warmturn_replicas", "replicas", "Replicas that report.")
+REPLICA_SYNCED = _router_gauge(
+    "warmturn_replica_synced", "bool", "Whether the index knows all blocks of a replica.", _REPLICA
+)
+REPLICA_DRAINING = _router_gauge(
+    "warmturn_replica_draining", "bool", "Whether a replica is to get no more turns.", _REPLICA
+)
+REPLICA_REQUESTS = _router_gauge(
+    "warmturn_replica_requests",
+    "requests",
+    "Requests of a replica, as it reports or as they are booked, whichever is more.",
+    _REPLICA,
+)
+REPLICA_RESIDENT_SESSIONS = _router_gauge(
+    "warmturn_replica_resident_sessions",
+    "sessions",
+    "Sessions between turns that live on a replica, each by how likely it is to return.",
+    _REPLICA,
+)
+REPLICA_UNCACHED_TOKENS = _router_gauge(
+    "warmturn_replica_uncached_tokens",
+    "tokens",
+    "Tokens booked on a replica and not yet prefilled.",
+    _REPLICA,
+)
+REPLICA_PINNED = _router_gauge(
+    "warmturn_replica_pinned_ratio",
+    "ratio",
+    "Share of a replica's GPU blocks that requests use.",
+    _REPLICA,
+)
+REPLICA_HELD_BLOCKS = _router_gauge(
+    "warmturn_replica_held_blocks",
+    "blocks",
+    "Blocks that a replica holds in its own memories.",
+    _REPLICA,
+)
 
-def router_fallbacks() -> Counter:
-    """Turns placed without the router actor, as it did not answer in time."""
-    return Counter(
-        "warmturn_router_fallbacks",
-        description="Turns placed by rendezvous hashing because the router actor was silent.",
-    )
+METRICS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Metric)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Protocol
@@ -9,11 +10,12 @@ from typing import Protocol
 from starlette.types import Receive, Scope, Send
 
 from policies.types import SessionId
+from serve_app.agent_metrics import counter, histogram
 from serve_app.api_error import ApiError, in_form_of
 from serve_app.canonical import VolatileLines
 from serve_app.config import GatewayConfig
-from serve_app.http_message import HOP_BY_HOP, Headers, HttpRequest, Response
-from serve_app.metrics import volatile_lines_removed
+from serve_app.http_message import HOP_BY_HOP, Headers, HttpRequest, Response, is_event_stream
+from serve_app.metrics import TTFT, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.reply import Reply
 from serve_app.route_request import RouteRequest
@@ -63,7 +65,8 @@ class Passthrough:
         self._turns = turns
         self._config = config
         self._volatile_lines = VolatileLines(config.volatile_lines)
-        self._volatile_lines_removed = volatile_lines_removed()
+        self._volatile_lines_removed = counter(VOLATILE_LINES_REMOVED)
+        self._ttft_s = histogram(TTFT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that hangs up cancels this."""
@@ -141,6 +144,8 @@ class Passthrough:
                 start, first = in_form_of(request.path, start, first)
             await reply.start(start)
             await reply.body(first)
+            if turn and is_event_stream(start.headers):
+                self._ttft_s.observe(time.monotonic() - reply.opened_at_s)
             async for piece in answer.body:
                 await reply.body(piece)
         await reply.end()

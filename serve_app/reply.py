@@ -1,5 +1,7 @@
 """The answer on its way to the client."""
 
+import time
+
 from starlette.types import Send
 
 from serve_app.api_error import ApiError
@@ -7,10 +9,14 @@ from serve_app.http_message import HOP_BY_HOP, ResponseStart, is_event_stream
 
 
 class Reply:
-    """The answer to one request, in ASGI messages; `started` says whether it has begun."""
+    """The answer to one request, in ASGI messages; `started` says whether it has begun.
+
+    It is opened as the request arrives.
+    """
 
     def __init__(self, path: str, send: Send) -> None:
         self.started = False
+        self.opened_at_s = time.monotonic()
         self._path = path
         self._send = send
         self._is_event_stream = False

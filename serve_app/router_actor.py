@@ -9,12 +9,16 @@ import ray
 
 from policies.router import Router
 from policies.tunables import Tunables
-from policies.types import Decision, ReplicaId, Request, RequestId
+from policies.types import Decision, Park, ReplicaId, Request, RequestId
 from serve_app import explain
 from serve_app.decision_log import DecisionLog
 from serve_app.fleet import Fleet
+from serve_app.metric import Sample
+from serve_app.metrics import START_TIME, UNPLACED_TURNS
 from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus
+from serve_app.router_gauges import gauges
+from serve_app.router_totals import RouterTotals
 from serve_app.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -50,8 +54,10 @@ class RouterActor:
         self._fleet = Fleet(self._router.index.is_synced)
         self._waiters = Waiters()
         self._log = DecisionLog()
+        self._totals = RouterTotals()
         self._rng = Random()  # noqa: S311  # breaks ties
         self._started_at_s = self._called_at_s = time.monotonic()
+        self._started_at = time.time()
         self._clock: asyncio.Task[None] | None = None
 
     async def decide(self, asked: RouteRequest, places: Places) -> Placement | None:
@@ -72,7 +78,7 @@ class RouterActor:
         candidates = self._fleet.candidates()
         open_to_it = [one for one in candidates if one.replica not in asked.rejected_by]
         outcome = self._router.decide(request, open_to_it or candidates, now_s, self._rng)
-        self._log.decided(outcome, self._router.tunables, now_s)
+        self._note(outcome, now_s)
         if isinstance(outcome, Decision):
             return _placement(outcome)
         self._waiters.open(asked.request, now_s)
@@ -104,10 +110,11 @@ class RouterActor:
             self._router.resume(report.last_turns, replica, now_s)
         if report.batch:
             self._router.index.apply(report.batch, now_s)
+            self._totals.kv_events(report.batch.events)
         for request in report.first_tokens:
             self._router.first_byte(request)
         for end in report.ends:
-            self._log.ended(end)
+            self._totals.ended(end, self._log.ended(end))
             self._router.end(end.request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
@@ -124,6 +131,7 @@ class RouterActor:
             synced_replicas=sum(map(index.is_synced, self._fleet)),
             sessions=len(self._router.sessions),
             blocks=len(index),
+            shared_blocks=index.shared_blocks,
             waiting=len(self._router.waiting),
             started_s_ago=round(now_s - self._started_at_s, 1),
             tunables=tunables,
@@ -134,6 +142,10 @@ class RouterActor:
         turn = self._log.find(request_id)
         return explain.decision(turn) if turn else None
 
+    async def decisions(self, limit: int) -> list[explain.Json]:
+        """Return in short the decisions on the turns that arrived last."""
+        return explain.decisions(self._log.newest(limit))
+
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
         now_s = self._now()
@@ -142,6 +154,13 @@ class RouterActor:
     async def sessions(self, limit: int) -> list[explain.Json]:
         """Return what is known of the sessions seen last."""
         return explain.sessions(self._router, self._now(), limit)
+
+    async def samples(self) -> list[Sample]:
+        """Return all metrics of the router."""
+        states = [self._fleet.state(one) for one in self._fleet]
+        started = Sample(START_TIME.name, (), self._started_at)
+        now = gauges(states, self._router, self._now())
+        return [started, *now, *self._totals.samples()]
 
     def _now(self) -> float:
         """Return the time of a call, and see to it that the clock runs."""
@@ -174,7 +193,14 @@ class RouterActor:
         if now_s - self._called_at_s > self._idle_end_s:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
+    def _note(self, outcome: Decision | Park, now_s: float) -> None:
+        turn = self._log.decided(outcome, self._router.tunables, now_s)
+        if turn and isinstance(outcome, Decision):
+            self._totals.decided(turn)
+
     def _end(self, request: RequestId, now_s: float) -> None:
+        if request in self._router.waiting:
+            self._totals.add(UNPLACED_TURNS, 1)
         self._waiters.close(request)
         self._router.end(request, now_s)
         self._place_waiting(now_s)
@@ -189,7 +215,7 @@ class RouterActor:
         if not candidates:
             return
         for decision in self._router.place_waiting(candidates, now_s, self._rng):
-            self._log.decided(decision, self._router.tunables, now_s)
+            self._note(decision, now_s)
             self._waiters.decide(decision)
 
 

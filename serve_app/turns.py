@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from policies.types import RequestId, SessionId
+from serve_app.agent_metrics import counter
 from serve_app.http_message import HttpRequest
-from serve_app.metrics import prefix_break_tokens, prefix_breaks, prompts_not_rendered
+from serve_app.metrics import PREFIX_BREAK_TOKENS, PREFIX_BREAKS, PROMPTS_NOT_RENDERED
 from serve_app.route_request import RouteRequest
 from serve_app.session_id import short_id
 
@@ -36,9 +37,9 @@ class Turns:
     def __init__(self, prompts: PromptsLike | None, block_size: Callable[[], int | None]) -> None:
         self._prompts = prompts
         self._block_size = block_size
-        self._not_rendered = prompts_not_rendered()
-        self._breaks = prefix_breaks()
-        self._break_tokens = prefix_break_tokens()
+        self._not_rendered = counter(PROMPTS_NOT_RENDERED)
+        self._breaks = counter(PREFIX_BREAKS)
+        self._break_tokens = counter(PREFIX_BREAK_TOKENS)
 
     async def read(
         self, request: HttpRequest, session: SessionId | None

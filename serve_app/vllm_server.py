@@ -5,7 +5,7 @@ Importing this module imports vLLM, which takes many seconds.
 
 import argparse
 from types import SimpleNamespace
-from typing import Self
+from typing import Any, Self
 
 from fastapi import FastAPI
 from vllm.config import KVTransferConfig
@@ -13,6 +13,8 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 from vllm.platforms import current_platform
+from vllm.v1.metrics.loggers import PrometheusStatLogger
+from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from policies.types import ReplicaId
 from serve_app import engine_args
@@ -39,7 +41,9 @@ class VllmServer:
         offload_kv(args, config.kv_offload_gib)
         load = EngineLoad(replica)
         engine_settings = AsyncEngineArgs.from_cli_args(args)
-        engine = WatchedLLM.from_engine_args(engine_settings, stat_loggers=[load.attach])
+        # The last one serves vLLM's own /metrics, which the one for Ray's agent would replace.
+        loggers: list[Any] = [load.attach, RayPrometheusStatLogger, PrometheusStatLogger]
+        engine = WatchedLLM.from_engine_args(engine_settings, stat_loggers=loggers)
         assert isinstance(engine, WatchedLLM)
         tasks = await engine.get_supported_tasks()
         app = build_app(args, tasks, engine.model_config)

@@ -8,6 +8,8 @@ from starlette.applications import Starlette
 
 from policies.tunables import Tunables
 from serve_app.console import console_routes
+from serve_app.metric import Sample
+from serve_app.metrics import SESSIONS
 from serve_app.route_request import RouterStatus
 from serve_app.router_client import RouterSilent
 from serve_app.session_id import short_id
@@ -18,6 +20,7 @@ STATUS = RouterStatus(
     synced_replicas=2,
     sessions=1,
     blocks=7,
+    shared_blocks=3,
     waiting=0,
     started_s_ago=1.5,
     tunables=Tunables(),
@@ -94,7 +97,23 @@ async def test_a_limit_that_is_none(limit: str) -> None:
     assert "limit" in response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("path", ["decisions/x", "replicas", "sessions"])
+async def test_the_newest_decisions() -> None:
+    """As many as asked for, no more than are remembered."""
+    router = FakeRouter(decisions=[{"request": "r1"}])
+    response = await _get(router, "/warmturn/decisions?limit=7")
+    assert response.json() == {"decisions": [{"request": "r1"}]}
+    assert router.asked == [("decisions", 7)]
+    assert (await _get(router, "/warmturn/decisions?limit=2001")).status_code == 400
+
+
+async def test_the_routers_metrics() -> None:
+    """They come in the form that Prometheus reads, which asks for no JSON."""
+    response = await _get(FakeRouter(samples=[Sample(SESSIONS.name, (), 3)]), "/warmturn/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    assert "warmturn_sessions 3.0" in response.text.splitlines()
+
+
+@pytest.mark.parametrize("path", ["decisions", "decisions/x", "metrics", "replicas", "sessions"])
 async def test_a_silent_router_is_said_to_be_silent(path: str) -> None:
     """503, and when to try again."""
     response = await _get(FakeRouter(), f"/warmturn/{path}")

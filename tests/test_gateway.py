@@ -15,6 +15,8 @@ from serve_app import passthrough
 from serve_app.config import GatewayConfig
 from serve_app.gateway import PASSED_PATHS, build_gateway
 from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
+from serve_app.metric import Metric
+from serve_app.metrics import TTFT, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.route_request import RouteRequest, RouterStatus
 from serve_app.turns import Turns
@@ -150,13 +152,38 @@ async def test_removed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> Non
     counted: list[tuple[float, dict[str, str]]] = []
 
     class FakeCounter:
+        def __init__(self, metric: Metric) -> None:
+            assert metric is VOLATILE_LINES_REMOVED
+
         def inc(self, value: float, tags: dict[str, str]) -> None:
             counted.append((value, tags))
 
-    monkeypatch.setattr("serve_app.passthrough.volatile_lines_removed", FakeCounter)
+    monkeypatch.setattr("serve_app.passthrough.counter", FakeCounter)
     async with _client(FakeReplicas(_ok(b"{}")), volatile_lines=["now: .*"]) as client:
         await client.post(CHAT, json={"system": "now: 1\nnow: 2\nYou are"})
     assert counted == [(2, {"pattern": "now: .*"})]
+
+
+async def test_the_first_byte_of_streams_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the request's arrival on; answers that come whole, and errors, are no measure of it."""
+    observed_s: list[float] = []
+
+    class FakeHistogram:
+        def __init__(self, metric: Metric) -> None:
+            assert metric is TTFT
+
+        def observe(self, value: float) -> None:
+            observed_s.append(value)
+
+    monkeypatch.setattr("serve_app.passthrough.histogram", FakeHistogram)
+    stream = _ok(0.02, b"data: 1\n\n", 0.2, b"data: 2\n\n", headers=SSE)
+    replicas = FakeReplicas(stream, _ok(b"{}"), _ok(b"{}", status=400), _ok(b"x", headers=SSE))
+    async with _client(replicas) as client:
+        for _ in range(3):
+            await client.post(CHAT, json={})
+        await client.get("/v1/models")
+    [ttft_s] = observed_s
+    assert 0.02 <= ttft_s < 0.2
 
 
 async def test_what_has_no_volatile_line_is_passed_byte_for_byte() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policies.kv_events import EventBatch, Snapshot
+from policies.kv_events import EngineHash, EventBatch, Removed, Snapshot
 from policies.tunables import Tunables
-from policies.types import ReplicaId, RequestId, SessionId
+from policies.types import ReplicaId, RequestId, SessionId, Tier
 from serve_app import router_actor
+from serve_app.metric import Owner
+from serve_app.metrics import METRICS
 from serve_app.replica_report import ReplicaReport, TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_actor import RouterActor
@@ -219,6 +221,98 @@ async def test_tunables_change_what_is_decided_next(actor: RouterActor) -> None:
     assert stayed is not None
     assert moved is not None
     assert (stayed.replica, moved.replica) == (R1, R2)
+
+
+async def sampled(actor: RouterActor) -> dict[tuple[str, ...], float]:
+    """Return the router's metrics: name and values of labels -> value."""
+    return {(one.metric, *one.labels): one.value for one in await actor.samples()}
+
+
+async def test_the_router_has_every_metric_that_is_declared_for_it(actor: RouterActor) -> None:
+    """Also before anything happened, but for those of replicas that it does not know yet."""
+    declared = {one.name for one in METRICS.values() if one.owner is Owner.ROUTER}
+    of_replicas = {name for name in declared if "replica" in METRICS[name].labels}
+    assert {name for name, *_ in await sampled(actor)} == declared - of_replicas
+    await actor.report(make_report("r1"))
+    assert {name for name, *_ in await sampled(actor)} == declared
+
+
+async def test_what_the_router_counts_of_a_turn(actor: RouterActor) -> None:
+    """The decision, what it expected, and what came of it."""
+    stored = make_stored(1, 2, names=[11, 12])
+    await actor.report(make_report("r1", batch=EventBatch(R1, 1, 0, [stored])))
+    turn = make_turn("q1", 1, 2, 3, session="s1")
+    await actor.decide(turn, {R1: 64})
+    end = TurnEnd(turn.request, 14, 4, 5, 0.25)
+    evicted = EventBatch(R1, 1, 1, [Removed(Tier.GPU, [EngineHash(11)])])
+    await actor.report(make_report("r1", ends=(end,), batch=evicted))
+    now = await sampled(actor)
+    assert now["warmturn_decisions", "new"] == 1
+    assert now["warmturn_decisions", "moved"] == 0
+    assert now["warmturn_expected_cached_tokens", "gpu"] == 2 * BLOCK_SIZE
+    assert (now["warmturn_prompt_tokens",], now["warmturn_cached_tokens",]) == (14, 4)
+    assert now["warmturn_compared_turns",] == 1
+    assert now["warmturn_expected_ttft_seconds",] == pytest.approx(6 / 1000)
+    assert now["warmturn_actual_ttft_seconds",] == 0.25
+    assert now["warmturn_stored_blocks", "gpu"] == 2
+    assert now["warmturn_removed_blocks", "gpu"] == 1
+    assert now["warmturn_sessions",] == 1
+
+
+async def test_turns_without_a_decision_or_a_first_token_are_not_compared(
+    actor: RouterActor,
+) -> None:
+    """A gateway placed one by itself, the client of the other left; their tokens count."""
+    await actor.report(make_report("r1"))
+    turn = make_turn("q1", 1, session="s1")
+    await actor.decide(turn, {R1: 64})
+    ends = (TurnEnd(turn.request, 0, 0, 0, None), TurnEnd(RequestId("own"), 10, 4, 5, 0.25))
+    await actor.report(make_report("r1", ends=ends))
+    now = await sampled(actor)
+    assert now["warmturn_compared_turns",] == 0
+    assert now["warmturn_prompt_tokens",] == 10
+
+
+async def test_waiting_is_counted(actor: RouterActor) -> None:
+    """How many wait; how long those waited that found room; how many gave up."""
+    await actor.report(make_report("r1", state=FULL))
+    for name in ("q1", "q2"):
+        assert await actor.decide(make_turn(name, 1, 2), {R1: 64}) is None
+    assert (await sampled(actor))["warmturn_waiting_requests",] == 2
+    await actor.give_up(RequestId("q2"))
+    await actor.report(make_report("r1", state=ROOMY))
+    now = await sampled(actor)
+    assert now["warmturn_waiting_requests",] == 0
+    assert (now["warmturn_waited_turns",], now["warmturn_unplaced_turns",]) == (1, 1)
+    assert now["warmturn_waited_seconds",] > 0
+
+
+async def test_dispersion(actor: RouterActor) -> None:
+    """Two requests on one of two replicas: a variance of 1 by a mean of 1."""
+    await actor.report(make_report("r1", state=make_state("r1", running=2)))
+    await actor.report(make_report("r2", state=make_state("r2")))
+    now = await sampled(actor)
+    assert now["warmturn_dispersion_ratio",] == 1
+    assert (now["warmturn_replica_requests", "r1"], now["warmturn_replica_requests", "r2"]) == (
+        2,
+        0,
+    )
+    assert now["warmturn_replicas",] == 2
+
+
+async def test_decisions_are_listed_newest_first(actor: RouterActor) -> None:
+    """In short; what is not known yet is None."""
+    await actor.report(make_report("r1"))
+    for name in ("q1", "q2", "q3"):
+        await actor.decide(make_turn(name, 1, session="s1"), {R1: 64})
+    end = TurnEnd(RequestId("q2"), 6, 4, 5, 0.25)
+    await actor.report(make_report("r1", ends=(end,)))
+    newest, ended = await actor.decisions(2)
+    assert (newest["request"], newest["ttft_s"]) == ("http-q3", None)
+    assert (ended["request"], ended["session"], ended["replica"]) == ("http-q2", "s1", "r1")
+    assert (ended["rule"], ended["prompt_tokens"]) == ("stayed", 6)
+    assert (ended["expected_cached_tokens"], ended["cached_tokens"]) == (4, 4)
+    assert (ended["expected_ttft_s"], ended["ttft_s"]) == (pytest.approx(0.004, abs=0.01), 0.25)
 
 
 async def test_sessions_are_listed_newest_first(actor: RouterActor) -> None:

@@ -15,6 +15,8 @@ class Hardware:
     `host_tokens` of KV fit in the replica's CPU memory, which is read at `restore_tokens_per_s`.
     """
 
+    kv_bytes_per_token: int
+
     gpu_tokens: int
     host_tokens: int
     max_context_tokens: int
@@ -40,6 +42,7 @@ class Hardware:
 
 KIMI_B200 = Hardware(
     # A Kimi-K2.6-class MoE (1T parameters, 32B active, MLA, 256k context) on 4 x B200.
+    kv_bytes_per_token=72_000,  # Modal
     gpu_tokens=450_000,  # Modal, "How to serve trillions of tokens ...": 0.45M tokens on TP4
     host_tokens=0,
     max_context_tokens=262_144,  # the model's card
@@ -62,12 +65,14 @@ PRESETS = {
     # FP8 halves a token's KV: twice the tokens in either memory, and twice as many a second.
     "kimi-b200-fp8": replace(
         KIMI_B200,
+        kv_bytes_per_token=36_000,
         gpu_tokens=900_000,
         context_tokens_per_s=540e6,
         restore_tokens_per_s=700_000.0,
     ),
     "kimi-b200-fp8-host": replace(
         KIMI_B200,
+        kv_bytes_per_token=36_000,
         gpu_tokens=900_000,
         host_tokens=3_000_000,
         context_tokens_per_s=540e6,
@@ -75,6 +80,7 @@ PRESETS = {
     ),
     "8b-h200": Hardware(
         # Llama 3.1 8B in bf16 on one H200 (141 GB, 4.8 TB/s, 989 TFLOP/s dense).
+        kv_bytes_per_token=131_072,  # 32 layers, 8 heads of 128, keys and values, bf16
         gpu_tokens=800_000,  # 0.9 x 141 GB less 16 GB of weights and 5 GB for activations, ...
         host_tokens=0,
         max_context_tokens=131_072,  # the model's card
@@ -88,7 +94,8 @@ PRESETS = {
     ),
     "smollm2-cpu": Hardware(
         # SmolLM2 135M in float32 on two cores, with serve.yaml's 512 MiB; sessions shrunk.
-        gpu_tokens=11_650,  # 45 KiB a token: 30 layers, 3 heads of 64, keys and values, float32
+        kv_bytes_per_token=46_080,  # 30 layers, 3 heads of 64, keys and values, float32
+        gpu_tokens=11_650,
         host_tokens=0,
         max_context_tokens=8192,  # the model's card
         max_requests=16,  # serve.yaml

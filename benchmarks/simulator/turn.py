@@ -1,5 +1,6 @@
 """One request of a live session, and where its prompt's block hashes come from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -19,13 +20,26 @@ _HALF = np.uint64(32)
 class Turn:
     """A request as a router sees it, with what only the engine needs.
 
-    `contents` are its blocks' own hashes, as `policies.block_hash` chains them from `root` on.
+    `answer` are the blocks that the answer completes, where it is known what they will hold: they
+    can be reused by a prompt that has them. `contents` are the prompt's and these blocks' own
+    hashes, as `policies.block_hash` chains them from `root` on.
     """
 
     request: Request
     root: BlockHash
     contents: NDArray[np.uint64]
     output_tokens: int
+    answer: Sequence[BlockHash] = ()
+
+    @property
+    def reusable(self) -> Sequence[BlockHash]:
+        """The blocks that can be reused in GPU memory.
+
+        vLLM always computes a prompt's last token, though it may read that token's block from CPU
+        memory, and never an answer's last one.
+        """
+        request = self.request
+        return request.hashes[: (request.prompt_tokens - 1) // request.block_size]
 
 
 class LiveSession:

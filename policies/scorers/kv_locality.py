@@ -5,16 +5,24 @@ from policies.tunables import Tunables
 
 
 def kv_locality(candidate: Candidate, tunables: Tunables) -> float:
-    """Return the time to restore, fetch and recompute KV, and what that costs requests there.
+    """Return what the request spends on its KV, and what that costs the others there.
 
-    restore_s      = tokens in CPU memory / restore_tokens_per_s
-    fetch_s        = tokens in the shared tier / fetch_tokens_per_s
-    recompute_s    = uncached tokens / prefill_tokens_per_s
     interference_s = recompute_s * interference_ratio * decoding requests
+    """
+    interference = tunables.interference_ratio * candidate.load.decoding
+    return own_s(candidate) + candidate.prefill_s * interference
+
+
+def own_s(candidate: Candidate) -> float:
+    """Return the time to fetch, restore and recompute KV.
+
+    fetch_s     = tokens in the shared tier / fetch_tokens_per_s, into CPU memory
+    restore_s   = tokens in CPU memory, those fetched among them / restore_tokens_per_s
+    recompute_s = uncached tokens / prefill_tokens_per_s
     """
     state, match = candidate.state, candidate.match
     block_size = candidate.request.block_size
-    restore_s = match.cpu_blocks * block_size / state.restore_tokens_per_s
     fetch_s = match.shared_blocks * block_size / state.fetch_tokens_per_s
-    interference = tunables.interference_ratio * candidate.load.decoding
-    return restore_s + fetch_s + candidate.prefill_s * (1 + interference)
+    restored_blocks = match.cpu_blocks + match.shared_blocks
+    restore_s = restored_blocks * block_size / state.restore_tokens_per_s
+    return fetch_s + restore_s + candidate.prefill_s

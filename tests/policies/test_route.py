@@ -267,6 +267,16 @@ def test_weights() -> None:
     assert decisions[1].seconds[R1]["queue_depth"] == pytest.approx(3 * 0.7)
 
 
+def test_what_a_decision_expects_of_the_first_token() -> None:
+    """The wait and the prefill; neither weights nor what it costs others changes it."""
+    load = Load(uncached_tokens=700, decoding=5)
+    weights = dict.fromkeys(SCORERS, 3.0)
+    home = make_candidate("r1", gpu=50, cpu=20, load=load)
+    made = route([home], R1, None, Tunables(weights=weights, decode_share_ratio=0), 0, Random(0))
+    assert isinstance(made, Decision)
+    assert made.ttft_s == pytest.approx(0.7 + 0.02 + 0.3)
+
+
 def test_a_decision_explains_itself() -> None:
     """It has the seconds of every candidate, the tokens by tier and the booking."""
     chosen = make_candidate("r1", gpu=50, cpu=20)

@@ -109,10 +109,29 @@ def test_pool_invariants(steps: list[tuple[int, int, bool]]) -> None:
 
 
 def test_host_cache_keeps_what_was_used_last() -> None:
-    """A store counts as use; a prompt's end goes first."""
+    """A use counts, of a prompt the end goes first, and what is offered stays."""
     host = HostCache(6)
-    assert host.store(prompt(1, 3)) == (prompt(1, 3), [])
-    assert host.store(prompt(2, 3)) == (prompt(2, 3), [])
-    assert host.store(prompt(1, 4)) == ([1003], [2002])
-    assert host.match(prompt(2, 3), 0) == 2
-    assert host.match(prompt(1, 4), 1) == 4
+    for name in (1, 2):
+        assert host.store(prompt(name, 3)) == (prompt(name, 3), [])
+        host.use(prompt(name, 3))
+    host.use(prompt(1, 3))
+    assert host.store(prompt(3, 1)) == ([3000], [2002])
+    assert host.store(prompt(2, 4)) == ([2002, 2003], [1002, 1001])
+    assert host.match(prompt(2, 4), 1) == 4
+
+
+def test_host_cache_may_lose_a_beginning() -> None:
+    """What was used goes on being there, although nothing can be read beyond what is missing."""
+    host = HostCache(4)
+    host.store(prompt(1, 4))
+    host.use(prompt(1, 4)[2:])
+    assert host.store(prompt(2, 1)) == ([2000], [1000])
+    assert (host.match(prompt(1, 4), 0), host.match(prompt(1, 4), 1)) == (0, 4)
+
+
+def test_host_cache_adds_nothing_where_not_all_fits() -> None:
+    """A prompt longer than the memory evicts nothing."""
+    host = HostCache(4)
+    host.store(prompt(1, 3))
+    assert host.store(prompt(2, 5)) == ([], [])
+    assert host.match(prompt(1, 3), 0) == 3

@@ -1,0 +1,1 @@
+"""Dashboards, recording rules and alerts as code."""

@@ -1,0 +1,111 @@
+"""What somebody has to be told of, and what to do then."""
+
+from dashboards.promql import counted
+from dashboards.recordings import DISPERSION_MEAN, HITS_OF_EXPECTED, hits, late
+from dashboards.rule import Alert, Condition, Severity
+from dashboards.slo import BUDGET_RATIO, OBJECTIVE_RATIO, TTFT_SLO_S
+from serve_app.metrics import (
+    REPLICA_DRAINING,
+    REPLICA_SYNCED,
+    ROUTER_FALLBACKS,
+    WAITING_REQUESTS,
+)
+
+ROUTER_JOB = "warmturn-router"
+"""The scrape job of /warmturn/metrics in prometheus.yml."""
+
+FAST_BURN, SLOW_BURN = 14.4, 6.0
+"""Times the error budget: a month's in two days, and in five (Google's SRE workbook)."""
+
+_SLO = f"{OBJECTIVE_RATIO:.0%} of streamed turns get their first token in {TTFT_SLO_S:g} s"
+_LATE_RUNBOOK = (
+    "See on 'overview' and 'engines' whether turns wait (router, engine queue), prefill much "
+    "(hits fell) or decode slowly. Waiting: add replicas. Fewer hits: the runbook of "
+    "WarmturnHitRatioCollapse. One turn: /warmturn/decisions/<x-request-id>."
+)
+
+
+def _burn(name: str, severity: Severity, times: float, long: str, short: str, for_: str) -> Alert:
+    bad = f"> {times * BUDGET_RATIO:g}"
+    return Alert(
+        name,
+        severity,
+        (Condition(late(long), bad), Condition(late(short), bad)),
+        for_,
+        f"Turns are late: the budget of '{_SLO}' burns {times:g} times too fast.",
+        _LATE_RUNBOOK,
+    )
+
+
+ALERTS = (
+    Alert(
+        "WarmturnHitRatioCollapse",
+        Severity.PAGE,
+        (Condition(f"{hits('10m')} / ({hits('6h')} > 0.1)", "< 0.5"),),
+        "10m",
+        "Prompts are found cached less than half as often as in the last six hours.",
+        "See 'routing': broken prefixes by kind (a client changed its prompts: /warmturn/decisions "
+        "names the message), moves (replicas came or went), cached share expected against actual "
+        "(index), and on 'KV cache' evictions (too little memory for the sessions that live).",
+    ),
+    Alert(
+        "WarmturnHitsUnexpected",
+        Severity.TICKET,
+        (Condition(HITS_OF_EXPECTED, "< 0.7"),),
+        "15m",
+        "Engines find much less cached than the router expects: its index is wrong.",
+        "See whether all replicas are in sync ('routing'), and whether requests ask for logprobs "
+        "of their prompt or carry cache salts, which engines do not reuse. A replica's snapshot is "
+        "renewed by restarting it; the whole index by killing the router actor.",
+    ),
+    Alert(
+        "WarmturnDispersionAbovePoisson",
+        Severity.TICKET,
+        (Condition(DISPERSION_MEAN, "> 1"),),
+        "30m",
+        "Requests pile up on few replicas, more than if they were placed at random.",
+        "See 'routing': requests and resident sessions by replica. Few large sessions: lower "
+        "stickiness_s or max_session_concurrency. A replica out of sync or much slower than the "
+        "others explains itself there. Many fallbacks: the router actor is silent.",
+    ),
+    Alert(
+        "WarmturnRouterFallback",
+        Severity.PAGE,
+        (Condition(counted(ROUTER_FALLBACKS.series, "2m"), "> 0"),),
+        "5m",
+        "Turns are placed without the router, by hashing.",
+        "The router actor is dead, restarting or overloaded. /warmturn/replicas says whether it "
+        "answers; `ray list actors --filter name=router:...` where it runs and how often it "
+        "restarted; its log is worker-*.err on that node. Slow but alive: raise router_timeout_s.",
+    ),
+    Alert(
+        "WarmturnRouterSilent",
+        Severity.PAGE,
+        (Condition(f'up{{job="{ROUTER_JOB}"}}', "== 0"),),
+        "2m",
+        "No gateway serves the router's metrics.",
+        "A 503 there means that the router actor does not answer: as WarmturnRouterFallback. "
+        "Nothing there at all: `serve status`, and Serve's proxy on that node.",
+    ),
+    Alert(
+        "WarmturnReplicaUnsynced",
+        Severity.TICKET,
+        (Condition(REPLICA_SYNCED.series, "== 0"),),
+        "5m",
+        "The index does not know what replica {{ $labels.replica }} holds.",
+        "It is routed to by session and load meanwhile. Its log says whether KV events are lost "
+        "('batches of KV events are lost') or the router hears nothing of it; restart the replica "
+        "if it goes on.",
+    ),
+    Alert(
+        "WarmturnWaiting",
+        Severity.TICKET,
+        (Condition(f"min_over_time({WAITING_REQUESTS.series}[5m])", "> 0"),),
+        "10m",
+        "Requests wait at the router all the time: no replica has room.",
+        "Add replicas, or memory for KV. See first that none is draining "
+        f"({REPLICA_DRAINING.series}) or gone ('overview', fleet).",
+    ),
+    _burn("WarmturnTtftBurnFast", Severity.PAGE, FAST_BURN, "1h", "5m", "2m"),
+    _burn("WarmturnTtftBurnSlow", Severity.TICKET, SLOW_BURN, "6h", "30m", "15m"),
+)

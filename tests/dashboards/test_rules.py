@@ -1,0 +1,146 @@
+"""Recordings and alerts, run by promtool over made-up series of one sample a minute."""
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dashboards.alerts import ALERTS, ROUTER_JOB
+from dashboards.render import ROOT, RULES
+from dashboards.slo import TTFT_SLO_S
+from serve_app import metrics
+
+PROMPT = metrics.PROMPT_TOKENS.series
+CACHED = metrics.CACHED_TOKENS.series
+EXPECTED = metrics.EXPECTED_CACHED_TOKENS.series + '{tier="gpu"}'
+FALLBACKS = metrics.ROUTER_FALLBACKS.series + '{WorkerId="w1"}'
+SYNCED = metrics.REPLICA_SYNCED.series + '{replica="r1"}'
+IN_TIME = f'{metrics.TTFT.series}_bucket{{le="{TTFT_SLO_S}"}}'
+STREAMS = f"{metrics.TTFT.series}_count"
+UP = f'up{{job="{ROUTER_JOB}"}}'
+COUNTED = (PROMPT, CACHED, EXPECTED, IN_TIME, STREAMS)
+
+HEALTHY = {
+    PROMPT: "0+1000x500",
+    CACHED: "0+900x500",
+    EXPECTED: "0+910x500",
+    metrics.DISPERSION.series: "0.4x500",
+    metrics.WAITING_REQUESTS.series: "0 3 0x500",
+    SYNCED: "1x500",
+    IN_TIME: "0+99x500",
+    STREAMS: "0+100x500",
+    UP: "1x500",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Which alerts fire in a minute where these series differ from healthy ones."""
+
+    name: str
+    series: dict[str, str]
+    at_min: int
+    firing: set[str] = field(default_factory=set)
+
+
+CASES = (
+    Case("all is well", {}, 480),
+    Case(
+        "prompts changed: neither cached nor expected",
+        {CACHED: "0+900x400 360000+100x40", EXPECTED: "0+900x400 360000+100x40"},
+        425,
+        {"WarmturnHitRatioCollapse"},
+    ),
+    Case(
+        "the ratio was never high",
+        {CACHED: "0+60x400 24000+10x40", EXPECTED: "0+60x400 24000+10x40"},
+        425,
+    ),
+    Case("cached far less than expected", {CACHED: "0+500x500"}, 60, {"WarmturnHitsUnexpected"}),
+    Case("no turn comes any more", dict.fromkeys(COUNTED, "0+9x99 900x400"), 480),
+    Case(
+        "a few replicas have it all",
+        {metrics.DISPERSION.series: "1.5x500"},
+        60,
+        {"WarmturnDispersionAbovePoisson"},
+    ),
+    Case("load peaks for some minutes", {metrics.DISPERSION.series: "0x30 4x5 0x400"}, 70),
+    Case(
+        "the router stays silent: a counter that began at its first fallback",
+        {FALLBACKS: "_x60 7+3x30"},
+        70,
+        {"WarmturnRouterFallback"},
+    ),
+    Case("the router actor restarted once", {FALLBACKS: "_x60 7x60"}, 67),
+    Case("nobody answers for the router", {UP: "1x60 0x60"}, 63, {"WarmturnRouterSilent"}),
+    Case("a replica asks for its snapshot", {SYNCED: "1x60 0x3 1x60"}, 66),
+    Case("a replica stays unknown", {SYNCED: "1x60 0x60"}, 67, {"WarmturnReplicaUnsynced"}),
+    Case(
+        "requests wait all the time",
+        {metrics.WAITING_REQUESTS.series: "0x30 2x60"},
+        50,
+        {"WarmturnWaiting"},
+    ),
+    Case(
+        "nine of ten turns are late",
+        {IN_TIME: "0+10x500"},
+        90,
+        {"WarmturnTtftBurnFast", "WarmturnTtftBurnSlow"},
+    ),
+    Case("four of ten are late", {IN_TIME: "0+60x500"}, 480, {"WarmturnTtftBurnSlow"}),
+    Case("they were late, and are not now", {IN_TIME: "0+10x60 600+100x500"}, 130),
+)
+
+
+def promtool(*args: str | Path, cwd: Path = ROOT) -> str:
+    """Run promtool and return what it says."""
+    done = subprocess.run(
+        ["promtool", *map(str, args)], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_files_are_valid() -> None:
+    """What Prometheus would refuse is found here, in rules and scrape configuration."""
+    promtool("check", "rules", RULES)
+    promtool("check", "config", ROOT / "prometheus.yml")
+    assert f"job_name: {ROUTER_JOB}\n" in (ROOT / "prometheus.yml").read_text()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_alerts(case: Case, tmp_path: Path) -> None:
+    """Those that should fire do, and no others."""
+    series = HEALTHY | case.series
+    test = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": name, "values": values} for name, values in series.items()
+                ],
+                "promql_expr_test": [
+                    {
+                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                        "eval_time": f"{case.at_min}m",
+                        "exp_samples": [
+                            {"labels": f'{{alertname="{name}"}}', "value": 1}
+                            for name in sorted(case.firing)
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "test.yml"
+    path.write_text(yaml.safe_dump(test))
+    promtool("test", "rules", path)
+
+
+def test_every_alert_is_tested() -> None:
+    """Each has a case in which it fires."""
+    assert set.union(*(case.firing for case in CASES)) == {alert.name for alert in ALERTS}
