@@ -42,6 +42,10 @@ class BlockHolders:
         """How many blocks have a holder."""
         return len(self._masks)
 
+    def __contains__(self, block: BlockHash) -> bool:
+        """Whether a block has a holder."""
+        return block in self._masks
+
     def add(self, slot: int, tier: Tier, block: BlockHash) -> bool:
         """Add a holder; False where it was one already."""
         held = self._masks.get(block, 0)
