@@ -8,7 +8,6 @@ A policy's settings may be changed: `dynamo:prefill_load_scale=4`, `warmturn:sti
 
 import gc
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -17,12 +16,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers.registry import ORACLE, POLICIES, make_policy
+from benchmarks.peers.registry import POLICIES, make_policy
 from benchmarks.results import given_command, write_results
-from benchmarks.simulator.fleet import Fleet, make_engines
-from benchmarks.simulator.measurements import Measurements, Result
+from benchmarks.simulator.joining import Joining
 from benchmarks.simulator.presets import PRESETS, Hardware
-from benchmarks.simulator.traffic import ClosedLoop, OpenLoop, Traffic
+from benchmarks.simulator.result import Result
+from benchmarks.simulator.simulation import Setting, simulate
 from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
 from benchmarks.trace_session import TraceSession
 from benchmarks.traces import read_sessions
@@ -49,35 +48,6 @@ COLUMNS = (
     ("splits", lambda one: str(one.splits)),
 )
 """What the table shows of a result."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What all policies are simulated with."""
-
-    hardware: Hardware
-    replicas: int
-    seed: int
-    end_s: float
-    warm_up_s: float
-    merged: int
-    open_loop: bool
-
-
-def simulate(spec: str, sessions: list[TraceSession], load: float, setting: Setting) -> Result:
-    """Run one policy; `load` is live sessions a replica, or sessions a second in an open loop."""
-    block_size = sessions[0].block_size * setting.merged
-    engines = make_engines(setting.hardware, setting.replicas, block_size, unlimited=spec == ORACLE)
-    traffic: Traffic
-    if setting.open_loop:
-        traffic = OpenLoop(sessions, load, setting.end_s, setting.seed, setting.merged)
-    else:
-        live = round(load * setting.replicas)
-        traffic = ClosedLoop(sessions, live, setting.seed, setting.merged)
-    measurements = Measurements(setting.warm_up_s, engines)
-    policy = make_policy(spec, Random(setting.seed))  # noqa: S311  # a simulation
-    Fleet(engines, policy, traffic, measurements).run(setting.end_s)
-    return measurements.result(spec, load, setting.seed, setting.end_s)
 
 
 def prepare(
@@ -114,6 +84,16 @@ def print_table(results: list[Result]) -> None:
     console.print(table)
 
 
+def print_joining(result: Result, joining: Joining) -> None:
+    """Print what a replica that joined did."""
+    shares = " ".join(f"{share:.2f}" for share in joining.shares[:10])
+    Console(highlight=False, soft_wrap=True).print(
+        f"{result.policy}, load {result.load:g}, seed {result.seed}: a replica joined; hit ratio "
+        f"{joining.hit_ratio_before:.3f} in the ten minutes before, {joining.hit_ratio_after:.3f} "
+        f"after; its share of requests by minute, of an even one: {shares}"
+    )
+
+
 def main(
     trace: Annotated[Path, typer.Option(help="Sessions to replay; see benchmarks/traces.py.")],
     json_out: Annotated[Path | None, typer.Option("--json", help="File for the results.")] = None,
@@ -141,6 +121,9 @@ def main(
     thick_ratio: Annotated[
         float, typer.Option(help="Share of sessions that send bursts of 8.")
     ] = 0.0,
+    add_replica_at: Annotated[
+        float | None, typer.Option(help="Minute at which one more replica joins.")
+    ] = None,
 ) -> None:
     """Replay sessions through policies, print a table and write JSON."""
     if hardware not in PRESETS:
@@ -168,21 +151,26 @@ def main(
             setting = Setting(
                 hardware=preset,
                 replicas=replicas,
+                load=one_load,
                 seed=one_seed,
                 end_s=minutes * 60,
                 warm_up_s=warm_up_minutes * 60,
                 merged=merged_blocks,
                 open_loop=open_loop,
+                add_replica_at_s=None if add_replica_at is None else add_replica_at * 60,
             )
             for spec in specs:
                 began_s = time.process_time()
-                result = simulate(spec, sessions, one_load, setting)
+                result = simulate(spec, sessions, setting)
                 results.append(result)
                 progress.print(
                     f"{spec}, load {one_load:g}, seed {one_seed}: TTFT p90 "
                     f"{result.ttft_s.p90:.2f} s, in {time.process_time() - began_s:.0f} s of CPU"
                 )
     print_table(results)
+    for result in results:
+        if result.joining:
+            print_joining(result, result.joining)
     if json_out:
         rows = [result.row() for result in results]
         write_results(json_out, given_command("benchmarks.simulate"), rows)

@@ -1,16 +1,20 @@
 """Which replica holds which block in which tier: one table of bit masks, walked once for all.
 
-A replica is a slot, a small number, and owns one bit per tier of each block's mask. Few masks
-differ, so equal ones are made one object, which keeps the table small.
+A replica is a slot, a small number, and owns one bit for each of its memories in a block's mask;
+the tier that all replicas share has one bit. Few masks differ, so equal ones are made one object,
+which keeps the table small.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from policies.evicted_blocks import EvictedBlocks
 from policies.types import BlockHash, Tier
 
-_TIERS = len(Tier)
-_ALL_TIERS = (1 << _TIERS) - 1
+SHARED_BIT = 1
+"""Says that a block is in the shared tier."""
+
+_FIRST_BIT = 1
+_MEMORIES = 2
 _MAX_INTERNED = 1 << 16
 
 Depths = tuple[int, int, int]
@@ -18,16 +22,21 @@ Depths = tuple[int, int, int]
 
 
 def bit(slot: int, tier: Tier) -> int:
-    """Return the bit that says that a slot holds a block in a tier."""
-    return 1 << slot * _TIERS + tier
+    """Return the bit that says that a block is in a tier, of this slot unless it is shared."""
+    return SHARED_BIT if tier is Tier.SHARED else 1 << _FIRST_BIT + slot * _MEMORIES + tier
 
 
-def slots_of(bits: int) -> Iterator[int]:
-    """Yield the slots whose first bit is set in `bits`, which has no others."""
-    while bits:
-        lowest = bits & -bits
-        yield (lowest.bit_length() - 1) // _TIERS
-        bits ^= lowest
+def bits(slot: int) -> int:
+    """Return the bits of all memories of a slot."""
+    return bit(slot, Tier.GPU) | bit(slot, Tier.CPU)
+
+
+def slots_of(mask: int) -> Iterator[int]:
+    """Yield the slots whose GPU bit is set in a mask, which has no others."""
+    while mask:
+        lowest = mask & -mask
+        yield (lowest.bit_length() - 1 - _FIRST_BIT) // _MEMORIES
+        mask ^= lowest
 
 
 class BlockHolders:
@@ -46,46 +55,54 @@ class BlockHolders:
         """Whether a block has a holder."""
         return block in self._masks
 
-    def add(self, slot: int, tier: Tier, block: BlockHash) -> bool:
-        """Add a holder; False where it was one already."""
-        held = self._masks.get(block, 0)
-        mask = held | bit(slot, tier)
-        if mask == held:
-            return False
+    def add(self, blocks: Sequence[BlockHash], holder: int) -> list[BlockHash]:
+        """Set a holder's bit in each block's mask; return the blocks where it was set already."""
         if len(self._interned) >= _MAX_INTERNED:
             self._interned.clear()
-        self._masks[block] = self._interned.setdefault(mask, mask)
-        if not held:
-            self._evicted.discard(block)
-        return True
+        masks, intern = self._masks, self._interned.setdefault
+        held_by = masks.get
+        again: list[BlockHash] = []
+        new: list[BlockHash] = []
+        for block in blocks:
+            held = held_by(block, 0)
+            if held & holder:
+                again.append(block)
+                continue
+            mask = held | holder
+            masks[block] = intern(mask, mask)
+            if not held:
+                new.append(block)
+        self._evicted.discard(new)
+        return again
 
-    def remove(self, slot: int, tier: Tier, block: BlockHash, now_s: float) -> bool:
-        """Remove a holder; True where the slot holds the block in no tier any more."""
-        return not self._clear(block, bit(slot, tier), now_s) >> slot * _TIERS & _ALL_TIERS
+    def remove(self, blocks: Iterable[BlockHash], holders: int, now_s: float) -> None:
+        """Clear holders' bits in each block's mask."""
+        masks, intern = self._masks, self._interned.setdefault
+        held_by = masks.get
+        gone: list[BlockHash] = []
+        for block in blocks:
+            held = held_by(block, 0)
+            mask = held & ~holders
+            if mask:
+                masks[block] = intern(mask, mask)
+            elif held:
+                del masks[block]
+                gone.append(block)
+        self._evicted.add(gone, now_s)
 
-    def drop(self, slot: int, block: BlockHash, now_s: float) -> None:
-        """Remove a slot from a block's holders in every tier."""
-        self._clear(block, _ALL_TIERS << slot * _TIERS, now_s)
-
-    def _clear(self, block: BlockHash, bits: int, now_s: float) -> int:
-        held = self._masks.get(block, 0)
-        mask = held & ~bits
-        if mask:
-            self._masks[block] = self._interned.setdefault(mask, mask)
-        elif held:
-            del self._masks[block]
-            self._evicted.add(block, now_s)
-        return mask
+    def holds(self, block: BlockHash, holders: int) -> bool:
+        """Tell whether any of these holders has a block."""
+        return bool(self._masks.get(block, 0) & holders)
 
     def match(
         self, blocks: Sequence[BlockHash], slots: int, expected: Mapping[BlockHash, int]
     ) -> dict[int, Depths]:
         """Return how far each of the slots holds a prompt; those that hold nothing are left out.
 
-        `slots` has the first bit of each slot, `expected` those of the slots where a block is to
+        `slots` has the GPU bit of each slot, `expected` those of the slots where a block is to
         count as if it were in GPU memory. GPU blocks count up to the first that is missing, from
         there blocks in CPU memory up to the first that is missing there, and from there blocks
-        that any slot has in the shared tier.
+        in the shared tier.
         """
         in_gpu, in_cpu, in_shared = slots, 0, 0
         gpu_ends: dict[int, int] = {}
@@ -108,7 +125,7 @@ class BlockHolders:
                 in_cpu ^= gone
                 in_shared |= gone
                 cpu_ends.update(dict.fromkeys(slots_of(gone), depth))
-            if in_shared and not mask >> Tier.SHARED & slots:
+            if in_shared and not mask & SHARED_BIT:
                 shared_ends.update(dict.fromkeys(slots_of(in_shared), depth))
                 in_shared = 0
                 if not in_gpu | in_cpu:

@@ -1,5 +1,6 @@
 """Blocks that lost their last holder, remembered for a while, so that a miss can be named."""
 
+from collections.abc import Iterable, Sequence
 from itertools import islice, takewhile
 
 from policies.types import BlockHash
@@ -25,16 +26,20 @@ class EvictedBlocks:
         """Return when a block lost its last holder; None where that's unknown or it has one."""
         return self._at_s.get(block)
 
-    def add(self, block: BlockHash, now_s: float) -> None:
-        """Remember a block; forget the oldest ones where there are too many."""
-        self._at_s[block] = now_s
+    def add(self, blocks: Sequence[BlockHash], now_s: float) -> None:
+        """Remember blocks; forget the oldest ones where there are too many."""
+        self._at_s.update(dict.fromkeys(blocks, now_s))
         if len(self._at_s) > self.max_blocks:
-            for oldest in list(islice(self._at_s, 1 + self.max_blocks // 8)):
+            too_many = len(self._at_s) - self.max_blocks
+            for oldest in list(islice(self._at_s, too_many + self.max_blocks // 8)):
                 del self._at_s[oldest]
 
-    def discard(self, block: BlockHash) -> None:
-        """Forget a block, as someone holds it again."""
-        self._at_s.pop(block, None)
+    def discard(self, blocks: Iterable[BlockHash]) -> None:
+        """Forget blocks, as someone holds them again."""
+        if self._at_s:
+            forget = self._at_s.pop
+            for block in blocks:
+                forget(block, None)
 
     def expire(self, now_s: float) -> None:
         """Forget what was evicted more than `keep_s` ago."""

@@ -7,7 +7,10 @@ from typing import NewType
 from policies.types import BlockHash, ReplicaId, Tier
 
 EngineHash = NewType("EngineHash", int)
-"""An engine's own name of a block: opaque, good only within one generation of one replica."""
+"""An engine's own name of a block: opaque, good only within one generation of one replica.
+
+In the shared tier all engines call a block the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,8 @@ class Stored:
 
     `contents[i]` is `block_hash.block_contents` of the tokens of the block that the engine calls
     `engine_hashes[i]`. The first one follows `parent`; where that is None, `root` is the hash of
-    all that precedes it: a prompt's root hash, or that of the block before, held or not.
+    all that precedes it: a prompt's root hash, or that of the block before, held or not. Whichever
+    replica says so, blocks in the shared tier are there for all, and once.
     """
 
     tier: Tier
@@ -28,7 +32,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One copy of each block left a tier."""
+    """One copy of each block left a tier of this replica, or the only one the shared tier."""
 
     tier: Tier
     engine_hashes: Sequence[EngineHash]
@@ -36,7 +40,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """A tier of this replica is empty now."""
+    """A tier of this replica, or the shared one, is empty now."""
 
     tier: Tier
 

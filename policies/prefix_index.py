@@ -20,6 +20,7 @@ from policies.kv_events import (
     Stored,
 )
 from policies.replica_blocks import ReplicaBlocks
+from policies.shared_blocks import SharedBlocks
 from policies.types import BlockHash, ReplicaId, Tier
 
 
@@ -54,27 +55,34 @@ class _Replica:
 
 
 class PrefixIndex:
-    """The blocks of all replicas.
+    """The blocks of all replicas, and of the tier that they share.
 
     Blocks are expected for `expect_s` after `expect`. Blocks that lost their last holder are
-    remembered for `remember_s`, at most `max_remembered` of them (about 100 bytes each).
+    remembered for `remember_s`, at most `max_remembered` of them (about 100 bytes each). At most
+    `max_shared` blocks of the shared tier are known (about 180 bytes each).
     """
 
-    def __init__(self, expect_s: float, remember_s: float, max_remembered: int) -> None:
+    def __init__(
+        self, expect_s: float, remember_s: float, max_remembered: int, max_shared: int
+    ) -> None:
         self._replicas: dict[ReplicaId, _Replica] = {}
         self._by_slot: list[ReplicaId | None] = []
         self._slots = 0  # the first bit of each slot in use
         self._evicted = EvictedBlocks(remember_s, max_remembered)
         self._holders = BlockHolders(self._evicted)
+        self._shared = SharedBlocks(self._holders, max_shared)
         self._expected = Expectations(expect_s)
 
-    def tune(self, expect_s: float, remember_s: float, max_remembered: int) -> None:
+    def tune(
+        self, expect_s: float, remember_s: float, max_remembered: int, max_shared: int
+    ) -> None:
         """Change for how long, and how many."""
+        self._shared.max_blocks = max_shared
         self._expected.keep_s = expect_s
         self._evicted.keep_s, self._evicted.max_blocks = remember_s, max_remembered
 
     def __len__(self) -> int:
-        """How many blocks any replica holds."""
+        """How many blocks are held anywhere."""
         return len(self._holders)
 
     def is_synced(self, replica: ReplicaId) -> bool:
@@ -83,26 +91,32 @@ class PrefixIndex:
         return known is not None and known.next_sequence is not None
 
     def held_blocks(self, replica: ReplicaId) -> int:
-        """Return how many blocks a replica holds, in any tier."""
+        """Return how many blocks a replica holds in its own memories."""
         known = self._replicas.get(replica)
         return len(known.blocks) if known else 0
+
+    @property
+    def shared_blocks(self) -> int:
+        """How many blocks of the shared tier are known."""
+        return len(self._shared)
 
     def apply(self, batch: EventBatch, now_s: float) -> bool:
         """Apply a batch; return whether the replica is in sync. If not, ask it for a snapshot.
 
         A batch from before what is known changes nothing. A gap, a block with an unknown parent,
         or a new generation whose beginning was missed drops all that the replica holds, and its
-        batches are ignored until a snapshot comes.
+        batches are ignored until a snapshot comes. What they say of the shared tier always counts.
         """
         known = self._replicas.get(batch.replica)
         if known is None or known.generation < batch.generation:
             # An engine starts with nothing, so its first batch leaves nothing unknown.
             next_sequence = 0 if batch.sequence == 0 else None
             known = self._start(batch.replica, batch.generation, next_sequence, now_s)
+        if (batch.generation, batch.sequence) < (known.generation, known.next_sequence or 0):
+            return known.next_sequence is not None
+        self._apply_shared(batch.events, now_s)
         if known.next_sequence is None:
             return False
-        if (batch.generation, batch.sequence) < (known.generation, known.next_sequence):
-            return True
         if batch.sequence > known.next_sequence or not self._apply(
             known.blocks, batch.events, now_s
         ):
@@ -125,8 +139,10 @@ class PrefixIndex:
         ):
             return
         known = self._start(snapshot.replica, snapshot.generation, next_sequence, now_s)
+        self._apply_shared(snapshot.stored, now_s)
         for stored in snapshot.stored:
-            known.blocks.store(stored)
+            if stored.tier is not Tier.SHARED:
+                known.blocks.store(stored)
 
     def forget(self, replica: ReplicaId, now_s: float) -> None:
         """Forget a replica that is gone."""
@@ -193,9 +209,23 @@ class PrefixIndex:
         self._replicas[replica] = _Replica(blocks, generation, next_sequence)
         return self._replicas[replica]
 
-    def _apply(self, blocks: ReplicaBlocks, events: Sequence[Event], now_s: float) -> bool:
-        """Apply events in order; stop and return False at a block with an unknown parent."""
+    def _apply_shared(self, events: Sequence[Event], now_s: float) -> None:
         for event in events:
+            if event.tier is not Tier.SHARED:
+                continue
+            match event:
+                case Stored():
+                    self._shared.store(event, now_s)
+                case Removed():
+                    self._shared.remove(event, now_s)
+                case Cleared():
+                    self._shared.clear(now_s)
+
+    def _apply(self, blocks: ReplicaBlocks, events: Sequence[Event], now_s: float) -> bool:
+        """Apply events of its own memories; stop, False, at a block with an unknown parent."""
+        for event in events:
+            if event.tier is Tier.SHARED:
+                continue
             match event:
                 case Stored():
                     stored = blocks.store(event)

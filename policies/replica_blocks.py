@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from policies.block_hash import chain
-from policies.block_holders import BlockHolders
+from policies.block_holders import BlockHolders, bit, bits
 from policies.kv_events import EngineHash, Removed, Stored
 from policies.types import BlockHash, Tier
 
 
 class ReplicaBlocks:
-    """Names of blocks that a replica holds in any tier, kept in step with `holders`."""
+    """Names of blocks in a replica's own memories, kept in step with `holders`."""
 
     def __init__(self, slot: int, holders: BlockHolders) -> None:
         self.slot = slot
@@ -28,37 +28,43 @@ class ReplicaBlocks:
         if parent is None:
             return None
         blocks = chain(parent, stored.contents)
-        for name, block in zip(stored.engine_hashes, blocks, strict=True):
-            self._names[name] = block
-            if not self._holders.add(self.slot, stored.tier, block):
-                copy = block, stored.tier
-                self._copies[copy] = self._copies.get(copy, 0) + 1
+        self._names.update(zip(stored.engine_hashes, blocks, strict=True))
+        for block in self._holders.add(blocks, bit(self.slot, stored.tier)):
+            copy = block, stored.tier
+            self._copies[copy] = self._copies.get(copy, 0) + 1
         return blocks
 
     def remove(self, removed: Removed, now_s: float) -> None:
         """Take one copy of each block away; names that stand for no block mean nothing."""
-        for name in removed.engine_hashes:
-            if (block := self._names.get(name)) is None:
-                continue
-            copy = block, removed.tier
-            if copies := self._copies.pop(copy, 0):
-                if copies > 1:
-                    self._copies[copy] = copies - 1
-            elif self._holders.remove(self.slot, removed.tier, block, now_s):
-                del self._names[name]
+        names = [name for name in removed.engine_hashes if name in self._names]
+        if self._copies:
+            names = [name for name in names if not self._remove_copy(name, removed.tier)]
+        self._leave(names, removed.tier, now_s)
 
     def clear(self, tier: Tier, now_s: float) -> None:
         """Empty a tier."""
         self._copies = {copy: count for copy, count in self._copies.items() if copy[1] != tier}
-        self._names = {
-            name: block
-            for name, block in self._names.items()
-            if not self._holders.remove(self.slot, tier, block, now_s)
-        }
+        self._leave(list(self._names), tier, now_s)
+
+    def _remove_copy(self, name: EngineHash, tier: Tier) -> bool:
+        """Take one of several copies of a block away; False where there is but one."""
+        copy = self._names[name], tier
+        copies = self._copies.pop(copy, 0)
+        if copies > 1:
+            self._copies[copy] = copies - 1
+        return copies > 0
+
+    def _leave(self, names: Sequence[EngineHash], tier: Tier, now_s: float) -> None:
+        """Take blocks out of a tier, and forget the names of those that are in no other."""
+        blocks = self._names
+        self._holders.remove([blocks[name] for name in names], bit(self.slot, tier), now_s)
+        holds, anywhere = self._holders.holds, bits(self.slot)
+        for name in set(names):
+            if not holds(blocks[name], anywhere):
+                del blocks[name]
 
     def drop(self, now_s: float) -> None:
-        """Empty all tiers."""
-        for block in self._names.values():
-            self._holders.drop(self.slot, block, now_s)
+        """Empty all its memories."""
+        self._holders.remove(self._names.values(), bits(self.slot), now_s)
         self._names = {}
         self._copies = {}

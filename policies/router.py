@@ -35,7 +35,10 @@ class Router:
     def __init__(self, tunables: Tunables) -> None:
         self.tunables = tunables
         self.index = PrefixIndex(
-            tunables.expect_s, tunables.remember_s, tunables.max_remembered_blocks
+            tunables.expect_s,
+            tunables.remember_s,
+            tunables.max_remembered_blocks,
+            tunables.max_shared_blocks,
         )
         self.in_flight = InFlight(tunables.booking_expiry_s)
         self.sessions = Sessions(
@@ -50,7 +53,12 @@ class Router:
     def tune(self, tunables: Tunables) -> None:
         """Decide by other numbers from now on; what is known stays."""
         self.tunables = tunables
-        self.index.tune(tunables.expect_s, tunables.remember_s, tunables.max_remembered_blocks)
+        self.index.tune(
+            tunables.expect_s,
+            tunables.remember_s,
+            tunables.max_remembered_blocks,
+            tunables.max_shared_blocks,
+        )
         self.in_flight.expiry_s = tunables.booking_expiry_s
         sessions = self.sessions
         sessions.think_s, sessions.half_life_thinks = tunables.think_s, tunables.half_life_thinks

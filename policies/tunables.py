@@ -56,6 +56,9 @@ class Tunables:
     max_remembered_blocks: int = 500_000
     """How many evicted blocks are remembered, at about 100 bytes each."""
 
+    max_shared_blocks: int = 1_000_000
+    """How many blocks of the shared tier are known, at about 180 bytes each."""
+
     booking_expiry_s: float = 1800.0
     """How long a request counts as in flight when its end is never reported."""
 

@@ -3,6 +3,8 @@
 import time
 from typing import Any
 
+from vllm.v1.kv_offload.tiering.base import TieringOffloadingMetrics
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 
@@ -17,6 +19,28 @@ from policies.rates import (
 from policies.types import ReplicaId, ReplicaState
 
 _LOAD_TIME = "vllm:kv_offload_load_time"
+_READ_TIME = TieringOffloadingMetrics.READ_TIME
+_OWN_MEMORIES = (CacheHitSource.DEVICE, CacheHitSource.HOST)
+
+
+class _ReadRate:
+    """Tokens per second that come from a lower tier; vLLM tells both in different steps."""
+
+    def __init__(self, prior: float) -> None:
+        self._mean = Mean(prior, PRIOR_S)
+        self._tokens = 0
+        self._read_s = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self._mean.value
+
+    def add(self, tokens: int, read_s: float) -> None:
+        self._tokens += tokens
+        self._read_s += read_s
+        if self._tokens and self._read_s:
+            self._mean.add(self._tokens, self._read_s)
+            self._tokens, self._read_s = 0, 0.0
 
 
 class EngineLoad(StatLoggerBase):
@@ -32,10 +56,9 @@ class EngineLoad(StatLoggerBase):
         self._waiting = 0
         self._kv_usage_ratio = 0.0
         self._prefill = PrefillRate()
-        self._restore = Mean(RESTORE_TOKENS_PER_S, PRIOR_S)
+        self._restore = _ReadRate(RESTORE_TOKENS_PER_S)
+        self._fetch = _ReadRate(FETCH_TOKENS_PER_S)
         self._hold = Mean(HOLD_S)
-        self._restored_tokens = 0
-        self._restoring_s = 0.0
 
     def attach(self, vllm_config: Any, engine_index: int = 0) -> "EngineLoad":
         """Log for the engine of this configuration."""
@@ -66,8 +89,8 @@ class EngineLoad(StatLoggerBase):
             waiting=self._waiting,
             max_requests=self._config.scheduler_config.max_num_seqs,
             prefill_tokens_per_s=self._prefill.tokens_per_s,
-            restore_tokens_per_s=self._restore.value,
-            fetch_tokens_per_s=FETCH_TOKENS_PER_S,
+            restore_tokens_per_s=self._restore.tokens_per_s,
+            fetch_tokens_per_s=self._fetch.tokens_per_s,
             hold_s=self._hold.value,
         )
 
@@ -87,22 +110,29 @@ class EngineLoad(StatLoggerBase):
             waiting = scheduler_stats.num_waiting_reqs, scheduler_stats.num_skipped_waiting_reqs
             self._running, self._waiting = scheduler_stats.num_running_reqs, sum(waiting)
             self._kv_usage_ratio = scheduler_stats.kv_cache_usage
-            self._restoring_s += _load_time_s(scheduler_stats.kv_connector_stats)
+            connector = scheduler_stats.kv_connector_stats
+            self._restore.add(0, _seconds(connector, _LOAD_TIME))
+            self._fetch.add(_fetched_tokens(scheduler_stats), _seconds(connector, _READ_TIME))
         if iteration_stats is not None:
-            self._restored_tokens += iteration_stats.prompt_token_stats.external_kv_transfer
+            self._restore.add(iteration_stats.prompt_token_stats.external_kv_transfer, 0.0)
             for finished in iteration_stats.finished_requests:
                 self._hold.add(finished.inference_time)
-        if self._restored_tokens and self._restoring_s:
-            self._restore.add(self._restored_tokens, self._restoring_s)
-            self._restored_tokens, self._restoring_s = 0, 0.0
 
     def log_engine_initialized(self) -> None:
         """Say nothing: vLLM's own logger does."""
 
 
-def _load_time_s(connector_stats: dict[str, Any] | None) -> float:
-    """Return the seconds that loading KV from a lower tier took in this step."""
+def _seconds(connector_stats: dict[str, Any] | None, metric: str) -> float:
+    """Return the seconds that a step spent by a metric of the offloading connector."""
     if not connector_stats:
         return 0.0
-    by_labels: dict[Any, float] = connector_stats.get("data", {}).get(_LOAD_TIME, {})
+    by_labels: dict[Any, float] = connector_stats.get("data", {}).get(metric, {})
     return sum(by_labels.values())
+
+
+def _fetched_tokens(stats: SchedulerStats) -> int:
+    """Return the tokens of prompts scheduled in this step that came from below CPU memory."""
+    if stats.connector_prefix_cache_stats is None:
+        return 0
+    by_source = stats.connector_prefix_cache_stats.hits_by_source
+    return sum(tokens for source, tokens in by_source.items() if source not in _OWN_MEMORIES)

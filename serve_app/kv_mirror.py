@@ -3,7 +3,8 @@
 vLLM names a block by its own hash. A store in GPU memory says all that our hash of it needs:
 tokens, parent, LoRA adapter, cache salt. One in another tier lacks the salt and other keys, or even
 the tokens, so it counts only once the block's name was heard from GPU memory. Blocks mostly are
-there first; those that another engine left in a shared tier get there when first used.
+there first; those that another engine left in a shared tier get there when first used. What leaves
+the shared tier may have been written by others, so that is passed on by name.
 
 Source: vLLM 0.32, v1/core/block_pool.py (GPU memory),
 distributed/kv_transfer/kv_connector/v1/offloading/events.py (other tiers).
@@ -19,6 +20,7 @@ from policies.block_hash import chain
 from policies.kv_events import Cleared, EngineHash, Event, Removed, Stored
 from policies.types import BlockHash, Tier
 from serve_app.kv_event import FULL_ATTENTION, TIERS, KvEvent, contents_of, engine_hash, root_of
+from serve_app.shared_names import SharedNames
 
 LATE_BATCHES = 8
 """How long a block that left is still known: a store in CPU memory is reported when it's done,
@@ -46,9 +48,10 @@ class KvMirror:
         self.block_size: int | None = None
         self._model = model
         self._group: int | None = None
-        self._copies: dict[Tier, dict[EngineHash, int]] = {tier: {} for tier in Tier}
+        self._copies: dict[Tier, dict[EngineHash, int]] = {Tier.GPU: {}, Tier.CPU: {}}
+        self._shared = SharedNames()
         self._blocks: dict[EngineHash, _Block] = {}
-        """Those whose name was heard from GPU memory: held in any tier, or in `_left`."""
+        """Those whose name was heard from GPU memory: held by the engine, or in `_left`."""
         self._left: dict[EngineHash, int] = {}
         """The batch in which a block lost its last copy, oldest first."""
         self._batch = 0
@@ -73,8 +76,11 @@ class KvMirror:
         return told
 
     def snapshot(self) -> tuple[Stored, ...]:
-        """Return all that is held, tier by tier, parents before their children."""
-        stored: list[Stored] = []
+        """Return all that is held, tier by tier, parents before their children.
+
+        Of the shared tier it has what the engine also holds.
+        """
+        stored = [*self._runs(Tier.SHARED, self._shared.known)]
         for tier, copies in self._copies.items():
             left = {name: count for name, count in copies.items() if name in self._blocks}
             while left:
@@ -97,11 +103,16 @@ class KvMirror:
         tier, names = TIERS[event.medium], [engine_hash(block) for block in event.block_hashes]
         if tier is Tier.GPU:
             yield from self._learn(event, names)
-        copies = self._copies[tier]
-        for name in names:
-            copies[name] = copies.get(name, 0) + 1
-            self._left.pop(name, None)
-        yield Stored, tier, [name for name in names if name in self._blocks]
+        known = [name for name in names if name in self._blocks]
+        if tier is Tier.SHARED:
+            self._shared.add(known)
+            self._shared.find((name for name in names if name not in self._blocks), self._batch)
+        else:
+            copies = self._copies[tier]
+            for name in names:
+                copies[name] = copies.get(name, 0) + 1
+                self._left.pop(name, None)
+        yield Stored, tier, known
 
     def _learn(self, event: BlockStored, names: list[EngineHash]) -> Iterator[_Change]:
         """Get to know the blocks of a store, and yield where else they turn out to be."""
@@ -120,12 +131,18 @@ class KvMirror:
                 self._blocks[name] = _Block(block, last, content)
                 for tier, copies in self._copies.items():
                     yield from [(Stored, tier, [name])] * copies.get(name, 0)
+                if self._shared.learn(name):
+                    yield Stored, Tier.SHARED, [name]
 
     def _remove(self, event: BlockRemoved) -> _Change:
-        tier = TIERS[event.medium]
+        tier, names = TIERS[event.medium], [engine_hash(block) for block in event.block_hashes]
+        if tier is Tier.SHARED:
+            for name in names:
+                self._shared.discard(name)
+            return Removed, tier, names
         copies = self._copies[tier]
         told: list[EngineHash] = []
-        for name in map(engine_hash, event.block_hashes):
+        for name in names:
             if name not in copies:
                 continue
             if name in self._blocks:
@@ -155,6 +172,8 @@ class KvMirror:
             if batch > self._batch - LATE_BATCHES:
                 break
             del self._left[name], self._blocks[name]
+            self._shared.discard(name)
+        self._shared.expire(self._batch)
 
     def _told(self, kind: type[Event], tier: Tier, names: list[EngineHash]) -> Iterator[Event]:
         if kind is Stored:

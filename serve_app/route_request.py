@@ -55,7 +55,8 @@ Places = Mapping[ReplicaId, int]
 class RouterStatus:
     """How the router stands. `started_s_ago` tells a new one from one that lost touch.
 
-    `blocks` are those that any replica holds, `waiting` the requests that wait for a replica.
+    `blocks` are those known to be anywhere, `shared_blocks` those of them in the shared tier, and
+    `waiting` the requests that wait for a replica.
     """
 
     block_size: int | None
@@ -63,6 +64,7 @@ class RouterStatus:
     synced_replicas: int
     sessions: int
     blocks: int
+    shared_blocks: int
     waiting: int
     started_s_ago: float
     tunables: Tunables

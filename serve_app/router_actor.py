@@ -124,6 +124,7 @@ class RouterActor:
             synced_replicas=sum(map(index.is_synced, self._fleet)),
             sessions=len(self._router.sessions),
             blocks=len(index),
+            shared_blocks=index.shared_blocks,
             waiting=len(self._router.waiting),
             started_s_ago=round(now_s - self._started_at_s, 1),
             tunables=tunables,

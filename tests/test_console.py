@@ -18,6 +18,7 @@ STATUS = RouterStatus(
     synced_replicas=2,
     sessions=1,
     blocks=7,
+    shared_blocks=3,
     waiting=0,
     started_s_ago=1.5,
     tunables=Tunables(),

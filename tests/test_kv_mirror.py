@@ -17,6 +17,7 @@ from policies.prefix_index import NO_MATCH, Match, PrefixIndex
 from policies.types import BlockHash, ReplicaId, Tier
 from serve_app.kv_event import KvEvent
 from serve_app.kv_mirror import LATE_BATCHES, KvMirror
+from serve_app.shared_names import PENDING_BATCHES
 
 MODEL, BLOCK_SIZE, REPLICA = "model", 4, ReplicaId("r1")
 Prefix = tuple[int, ...]
@@ -50,10 +51,17 @@ def stored(prompt: Prefix, start: int = 0, **changes: Any) -> BlockStored:
     return BlockStored(**fields | changes)
 
 
+def bare(medium: str, *prefixes: Prefix) -> list[KvEvent]:
+    """Return the offloading connector's events where it knows no more than the names."""
+    fields = {"token_ids": [], "block_size": 0, "kv_cache_spec_kind": None, "medium": medium}
+    return [
+        stored(prefix, len(prefix) - 1, parent_block_hash=None, **fields) for prefix in prefixes
+    ]
+
+
 def stored_in_cpu(*prefixes: Prefix) -> list[KvEvent]:
     """Return the offloading connector's events without `self_describing_kv_events`."""
-    bare = {"token_ids": [], "block_size": 0, "kv_cache_spec_kind": None, "medium": "CPU"}
-    return [stored(prefix, len(prefix) - 1, parent_block_hash=None, **bare) for prefix in prefixes]
+    return bare("CPU", *prefixes)
 
 
 def removed(*prefixes: Prefix, medium: str = "GPU", group: int | None = 0) -> BlockRemoved:
@@ -61,12 +69,18 @@ def removed(*prefixes: Prefix, medium: str = "GPU", group: int | None = 0) -> Bl
     return BlockRemoved([name(prefix) for prefix in prefixes], medium, group)
 
 
+def hashes(*prompt: int, root: BlockHash | None = None) -> list[BlockHash]:
+    """Return our hashes of a prompt's blocks."""
+    root = root_hash(MODEL, BLOCK_SIZE) if root is None else root
+    return hash_blocks(root, np.array(tokens(*prompt)), BLOCK_SIZE)
+
+
 class Fed:
     """An index of one replica, fed by its mirror."""
 
     def __init__(self, model: str = MODEL) -> None:
         self.mirror = KvMirror(model)
-        self.index = PrefixIndex(10.0, 10.0, 100)
+        self.index = PrefixIndex(10.0, 10.0, 100, 100)
         self.told: list[Event] = []
         self.batches = 0
 
@@ -89,13 +103,12 @@ class Fed:
 
     def match(self, *prompt: int, root: BlockHash | None = None) -> Match:
         """Return how much of a prompt is held, by the index and by a snapshot alike."""
-        root = root_hash(MODEL, BLOCK_SIZE) if root is None else root
-        hashes = hash_blocks(root, np.array(tokens(*prompt)), BLOCK_SIZE)
-        found = self.index.match(hashes).get(REPLICA, NO_MATCH)
+        wanted = hashes(*prompt, root=root)
+        found = self.index.match(wanted).get(REPLICA, NO_MATCH)
         if self.batches:
-            other = PrefixIndex(10.0, 10.0, 100)
+            other = PrefixIndex(10.0, 10.0, 100, 100)
             other.restore(Snapshot(REPLICA, 1, 0, self.mirror.snapshot()), 0.0)
-            assert other.match(hashes).get(REPLICA, NO_MATCH) == found
+            assert other.match(wanted).get(REPLICA, NO_MATCH) == found
         return found
 
 
@@ -120,6 +133,47 @@ def test_a_copy_more_needs_a_removal_more() -> None:
     assert fed.match(1, 2) == Match(1)
     fed.hear(removed((1,)), removed((1,)))
     assert fed.match(1, 2) == NO_MATCH
+
+
+def test_what_an_engine_wrote_to_the_shared_tier() -> None:
+    """It counts once written, and stays when the block left the engine's own memories."""
+    fed = Fed()
+    fed.hear(stored((1, 2)), *stored_in_cpu((1,), (1, 2)))
+    fed.hear(stored((1, 2), medium="STORAGE"), removed((1, 2)), removed((1,)))
+    assert fed.match(1, 2) == Match(0, 2)
+    fed.hear(removed((1,), (1, 2), medium="CPU"))
+    for _ in range(LATE_BATCHES + 1):
+        fed.hear()
+    assert fed.index.match(hashes(1, 2)) == {REPLICA: Match(0, 0, 2)}
+    assert fed.mirror.snapshot() == ()
+
+
+def test_what_an_engine_found_in_the_shared_tier() -> None:
+    """Names mean nothing until the blocks were read into GPU memory."""
+    fed = Fed()
+    fed.hear(stored((9,)))
+    assert fed.hear(*bare("STORAGE", (1,), (1, 2))) == []
+    fed.hear(stored((1, 2)))
+    fed.hear(removed((1,), (1, 2)))
+    assert fed.match(1, 2) == Match(0, 0, 2)
+
+
+def test_what_was_found_and_never_read_is_forgotten() -> None:
+    """A name is kept as long as reading may take."""
+    fed = Fed()
+    fed.hear(stored((9,)))
+    fed.hear(*bare("STORAGE", (1,)))
+    for _ in range(PENDING_BATCHES):
+        fed.mirror.apply([])
+    assert {event.tier for event in fed.mirror.apply([stored((1,))])} == {Tier.GPU}
+
+
+def test_who_removes_from_the_shared_tier_need_not_have_written() -> None:
+    """A removal is passed on by name, whoever knows the block."""
+    fed = Fed()
+    fed.hear(stored((9,)))
+    gone = [EngineHash(name((1,))), EngineHash(name((1, 2)))]
+    assert fed.hear(removed((1,), (1, 2), medium="STORAGE")) == [Removed(Tier.SHARED, gone)]
 
 
 def test_clearing_is_of_gpu_memory_alone() -> None:

@@ -20,7 +20,7 @@ class EventPeer(Peer):
     """Follows events, and counts what is in flight: requests, tokens to prefill, and blocks."""
 
     def __init__(self) -> None:
-        self._index = PrefixIndex(expect_s=2.0, remember_s=0.0, max_remembered=0)
+        self._index = PrefixIndex(2.0, remember_s=0.0, max_remembered=0, max_shared=0)
         self._in_flight: dict[RequestId, _Sent] = {}
         self.requests: dict[ReplicaId, int] = {}
         self.uncached_tokens: dict[ReplicaId, int] = {}
@@ -59,6 +59,10 @@ class EventPeer(Peer):
     def apply(self, batch: EventBatch, now_s: float) -> None:
         """Follow a replica's caches."""
         self._index.apply(batch, now_s)
+
+    def forget(self, replica: ReplicaId, now_s: float) -> None:
+        """Forget a replica that is gone."""
+        self._index.forget(replica, now_s)
 
     def tick(self, now_s: float) -> None:
         """Let go of what is too old."""

@@ -33,6 +33,9 @@ class Policy(Protocol):
     def apply(self, batch: EventBatch, now_s: float) -> None:
         """Note what changed in a replica's caches."""
 
+    def forget(self, replica: ReplicaId, now_s: float) -> None:
+        """Note that a replica is gone, with all that it held; it has no requests any more."""
+
     def tick(self, now_s: float) -> None:
         """Do what is to be done once a second."""
 
@@ -50,4 +53,7 @@ class Peer:
         """Take no notice."""
 
     def tick(self, now_s: float) -> None:
+        """Take no notice."""
+
+    def forget(self, replica: ReplicaId, now_s: float) -> None:
         """Take no notice."""

@@ -38,6 +38,10 @@ class Warmturn:
         """Note what changed in a replica's caches."""
         self._router.index.apply(batch, now_s)
 
+    def forget(self, replica: ReplicaId, now_s: float) -> None:
+        """Forget a replica that is gone."""
+        self._router.forget(replica, now_s)
+
     def tick(self, now_s: float) -> None:
         """Let go of what is too old."""
         self._router.expire(now_s)

@@ -10,8 +10,8 @@ prompt is held can be found by bisection.
 """
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 from benchmarks.simulator.held_prefix import held_end
 from policies.types import BlockHash
@@ -23,7 +23,7 @@ class BlockPool:
     def __init__(self, total: int) -> None:
         self.total = total
         self._users: dict[BlockHash, int] = {}
-        self._free: OrderedDict[BlockHash, None] = OrderedDict()
+        self._free: dict[BlockHash, None] = {}
         self._blank = total
         self._answer_blocks = 0
 
@@ -43,27 +43,21 @@ class BlockPool:
 
     def fits(self, prompt: Sequence[BlockHash], matched: int, blocks: int) -> bool:
         """Tell whether a prompt can use its cached blocks and as many more as make `blocks`."""
-        # In-use blocks come first, as whoever uses one uses all before it.
-        users = self._users
-        in_use = bisect_left(prompt, True, hi=matched, key=lambda block: not users[block])
-        return blocks - in_use <= self.free
+        return blocks - self._used_end(prompt, matched) <= self.free
 
     def take(self, prompt: Sequence[BlockHash], matched: int, blocks: int) -> list[BlockHash]:
         """Use a prompt's cached blocks and as many private ones as make `blocks`.
 
         Returns the blocks that were evicted for it, in order. It must fit.
         """
-        users, free = self._users, self._free
-        for block in prompt[:matched]:
-            if not users[block]:
-                del free[block]
-            users[block] += 1
+        self._use(prompt, matched)
+        free = self._free
         needed = blocks - matched
         from_blank = min(self._blank, needed)
         self._blank -= from_blank
-        evicted = [free.popitem(last=False)[0] for _ in range(needed - from_blank)]
+        evicted = list(islice(free, needed - from_blank))
         for block in evicted:
-            del users[block]
+            del free[block], self._users[block]
         return evicted
 
     def publish(self, computed: Sequence[BlockHash]) -> list[BlockHash]:
@@ -71,17 +65,11 @@ class BlockPool:
 
         For the others the cached ones are used from now on, and the private ones are blank.
         """
-        users, free = self._users, self._free
-        new = []
-        for block in computed:
-            if block not in users:
-                users[block] = 1
-                new.append(block)
-            else:
-                if not users[block]:
-                    del free[block]
-                users[block] += 1
-                self._blank += 1
+        held = held_end(computed, self._users)
+        self._use(computed, held)
+        self._blank += held
+        new = list(computed[held:])
+        self._users.update(dict.fromkeys(new, 1))
         return new
 
     def publish_answer(self, blocks: int) -> list[BlockHash]:
@@ -94,9 +82,30 @@ class BlockPool:
 
     def release(self, cached: Sequence[BlockHash], private: int) -> None:
         """Stop using a request's cached blocks, in a prompt's order, and its private ones."""
-        users, free = self._users, self._free
-        for block in reversed(cached):
+        users = self._users
+        own = self._used_end(cached, len(cached), by_more_than=1)
+        for block in cached[:own]:
             users[block] -= 1
-            if not users[block]:
-                free[block] = None
+        unused = cached[own:]
+        users.update(dict.fromkeys(unused, 0))
+        self._free.update(dict.fromkeys(reversed(unused)))
         self._blank += private
+
+    def _use(self, prompt: Sequence[BlockHash], end: int) -> None:
+        """Use a prompt's cached blocks up to `end`."""
+        users, free = self._users, self._free
+        used = self._used_end(prompt, end)
+        for block in prompt[:used]:
+            users[block] += 1
+        unused = prompt[used:end]
+        for block in unused:
+            del free[block]
+        users.update(dict.fromkeys(unused, 1))
+
+    def _used_end(self, prompt: Sequence[BlockHash], end: int, *, by_more_than: int = 0) -> int:
+        """Return the first of a prompt's cached blocks that isn't in use by more than so many.
+
+        Whoever uses a block uses all before it, so bisection finds that.
+        """
+        users = self._users
+        return bisect_left(prompt, True, hi=end, key=lambda block: users[block] <= by_more_than)

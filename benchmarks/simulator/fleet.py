@@ -1,43 +1,22 @@
 """Replicas, a policy and traffic on one virtual clock."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
 from benchmarks.peers.policy import Policy, Wait
-from benchmarks.simulator.block_pool import BlockPool
-from benchmarks.simulator.engine import Admitted, Engine, FirstToken, Progress
-from benchmarks.simulator.host_cache import HostCache
+from benchmarks.simulator.engine import Engine
 from benchmarks.simulator.measurements import Measurements
-from benchmarks.simulator.presets import Hardware
+from benchmarks.simulator.progress import Admitted, FirstToken, Progress
 from benchmarks.simulator.traffic import Arrival, Traffic
 from benchmarks.simulator.turn import Turn
 from policies.kv_events import EventBatch
 from policies.types import ReplicaId, RequestId
 
 _TICK_S = 1.0
-_UNLIMITED_BLOCKS = 1 << 40
-
-
-def make_engines(
-    hardware: Hardware, replicas: int, block_size: int, *, unlimited: bool = False
-) -> list[Engine]:
-    """Return engines; `unlimited` ones share one memory without end."""
-    gpu_blocks = _UNLIMITED_BLOCKS if unlimited else hardware.gpu_tokens // block_size
-    host_blocks = 0 if unlimited else hardware.host_tokens // block_size
-    shared = BlockPool(gpu_blocks)
-    return [
-        Engine(
-            ReplicaId(f"r{number}"),
-            hardware,
-            shared if unlimited else BlockPool(gpu_blocks),
-            HostCache(host_blocks),
-        )
-        for number in range(replicas)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +36,63 @@ class _Tick:
 
 
 class Fleet:
-    """Runs traffic through a policy and engines, and reports to `measurements`."""
+    """Runs traffic through a policy and engines, and reports to `measurements`.
+
+    `operate` is called once a second with the fleet and the time, and may let replicas join and
+    leave.
+    """
 
     def __init__(
         self,
-        engines: Sequence[Engine],
+        engines: Iterable[Engine],
         policy: Policy,
         traffic: Traffic,
         measurements: Measurements,
+        operate: "Callable[[Fleet, float], None] | None" = None,
     ) -> None:
-        self._engines = engines
-        self._by_replica = {engine.replica: engine for engine in engines}
+        self._engines = {engine.replica: engine for engine in engines}
+        self._leaving: set[ReplicaId] = set()
         self._policy = policy
         self._traffic = traffic
         self._measurements = measurements
+        self._operate = operate
         self._agenda: list[tuple[float, int, Turn | _Wake | _Unpark | _Tick]] = []
         self._order = count()
         self._parked: dict[RequestId, tuple[tuple[bool, float], Turn]] = {}
         self._sequences: dict[ReplicaId, int] = {}
 
+    @property
+    def engines(self) -> Sequence[Engine]:
+        """The replicas that are there, those that drain among them."""
+        return list(self._engines.values())
+
+    @property
+    def parked(self) -> Sequence[Turn]:
+        """What waits at the router."""
+        return [turn for _, turn in self._parked.values()]
+
+    def join(self, engine: Engine, now_s: float) -> None:
+        """Add a replica, with a name that none had before."""
+        self._engines[engine.replica] = engine
+        self._tell(engine, now_s, first=True)
+
+    def drain(self, replica: ReplicaId) -> None:
+        """Send a replica no more requests. Raises ValueError where it's the last that gets any."""
+        if all(one.draining or one.replica == replica for one in self.engines):
+            msg = f"{replica} is the last replica"
+            raise ValueError(msg)
+        self._engines[replica].drain()
+
+    def leave(self, replica: ReplicaId, now_s: float) -> None:
+        """Drain a replica and let it go once its requests ended; what it held is lost then."""
+        self.drain(replica)
+        self._leaving.add(replica)
+        self._let_go(self._engines[replica], now_s)
+
     def run(self, end_s: float) -> None:
         """Run until `end_s` of virtual time."""
         self._schedule(self._traffic.start())
-        for engine in self._engines:
+        for engine in self.engines:
             self._tell(engine, 0.0, first=True)
         self._put(_TICK_S, _Tick())
         while self._agenda and self._agenda[0][0] <= end_s:
@@ -96,13 +109,15 @@ class Fleet:
                         self._place(self._parked[request][1], now_s)
                 case _Tick():
                     self._policy.tick(now_s)
-                    self._measurements.sample(now_s)
+                    if self._operate:
+                        self._operate(self, now_s)
+                    self._measurements.sample(self.engines, now_s)
                     self._put(now_s + _TICK_S, item)
 
     def _place(self, turn: Turn, now_s: float) -> None:
         """Ask the policy where a turn goes, and send it there unless it waits."""
         request = turn.request
-        states = [engine.state for engine in self._engines]
+        states = [engine.state for engine in self._engines.values() if not engine.draining]
         began = time.perf_counter()
         placed = self._policy.place(request, states, now_s)
         self._measurements.decide_s += time.perf_counter() - began
@@ -113,8 +128,8 @@ class Fleet:
             self._parked[request.request] = placed.order, turn
             return
         self._parked.pop(request.request, None)
-        engine = self._by_replica[placed]
-        self._measurements.placed(turn, placed)
+        engine = self._engines[placed]
+        self._measurements.placed(turn, placed, now_s)
         self._progress(engine, engine.submit(turn, now_s), now_s)
 
     def _progress(self, engine: Engine, progress: Sequence[Progress], now_s: float) -> None:
@@ -124,7 +139,7 @@ class Fleet:
         for one in progress:
             request = one.turn.request.request
             if isinstance(one, Admitted):
-                self._measurements.admitted(one, engine, now_s)
+                self._measurements.admitted(one, engine, self._engines.values(), now_s)
             elif isinstance(one, FirstToken):
                 self._policy.first_byte(request, now_s)
                 self._measurements.first_token(one.turn, now_s)
@@ -136,7 +151,15 @@ class Fleet:
         if engine.next_at_s < inf:
             self._put(engine.next_at_s, _Wake(engine, engine.next_at_s))
         if released:
+            self._let_go(engine, now_s)
             self._unpark(now_s)
+
+    def _let_go(self, engine: Engine, now_s: float) -> None:
+        """Remove a replica that is to leave and has no requests."""
+        if engine.replica in self._leaving and not engine.running + engine.waiting:
+            self._leaving.remove(engine.replica)
+            del self._engines[engine.replica]
+            self._policy.forget(engine.replica, now_s)
 
     def _unpark(self, now_s: float) -> None:
         """Ask again for what waits, in its order."""
@@ -145,7 +168,7 @@ class Fleet:
                 self._place(turn, now_s)
 
     def _tell(self, engine: Engine, now_s: float, *, first: bool = False) -> None:
-        events = engine.take_events()
+        events = engine.memory.events.take()
         if events or first:
             sequence = self._sequences.get(engine.replica, 0)
             self._sequences[engine.replica] = sequence + 1

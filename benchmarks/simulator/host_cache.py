@@ -1,11 +1,11 @@
 """KV blocks in a replica's CPU memory: least recently used go first, of a prompt its end.
 
 As vLLM's offloading connector does it: what is computed is copied at once, and a request's
-blocks count as used when it is looked up and when it is stored.
+blocks count as used when they are stored. So whoever holds a block holds all before it.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 from benchmarks.simulator.held_prefix import held_end
 from policies.types import BlockHash
@@ -16,7 +16,7 @@ class HostCache:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self._blocks: OrderedDict[BlockHash, None] = OrderedDict()
+        self._blocks: dict[BlockHash, None] = {}
 
     @property
     def cached(self) -> Collection[BlockHash]:
@@ -34,9 +34,11 @@ class HostCache:
         """
         blocks = self._blocks
         prompt = prompt[: self.total]
-        added = [block for block in prompt if block not in blocks]
-        for block in reversed(prompt):
-            blocks[block] = None
-            blocks.move_to_end(block)
-        evicted = [blocks.popitem(last=False)[0] for _ in range(len(blocks) - self.total)]
-        return added, evicted
+        held = held_end(prompt, blocks)
+        for block in prompt[:held]:
+            del blocks[block]
+        blocks.update(dict.fromkeys(reversed(prompt)))
+        evicted = list(islice(blocks, max(0, len(blocks) - self.total)))
+        for block in evicted:
+            del blocks[block]
+        return list(prompt[held:]), evicted

@@ -32,6 +32,7 @@ def test_it_prints_and_writes(
     simulate.main(
         trace, out, policies="warmturn,random", replicas=2, load="1,2", seed="1,2",
         minutes=5.0, warm_up_minutes=1.0, merged_blocks=16, shared_prefix=True, thick_ratio=0.1,
+        add_replica_at=3.0,
     )  # fmt: skip
     written = json.loads(out.read_text())
     assert written["command"].startswith("python -m benchmarks.simulate")
@@ -39,8 +40,10 @@ def test_it_prints_and_writes(
     assert all(set(row) >= KEYS for row in written["results"])
     assert set(written["results"][0]["ttft_s"]) == {"p50", "p90", "p99"}
     assert set(written["results"][0]["misses"]) == {"first_seen", "evicted", "elsewhere"}
+    assert len(written["results"][0]["joining"]["shares"]) == 2
     printed = capsys.readouterr()
-    assert printed.out.count("warmturn") == 4
+    assert printed.out.count("warmturn") == 8
+    assert printed.out.count("a replica joined; hit ratio") == 8
     assert "random, load 2, seed 1: TTFT p90" in printed.err
 
 

@@ -33,7 +33,7 @@ class Followed:
 
     engine: AsyncLLM
     mirror: KvMirror = field(default_factory=lambda: KvMirror(MODEL))
-    index: PrefixIndex = field(default_factory=lambda: PrefixIndex(10.0, 10.0, 100))
+    index: PrefixIndex = field(default_factory=lambda: PrefixIndex(10.0, 10.0, 100, 100))
     batches: int = 0
     asked: int = 0
 
@@ -57,7 +57,7 @@ class Followed:
         """Return what should be reused, by the index and by a snapshot alike."""
         root = root_hash(MODEL, BLOCK_TOKENS, tenant=salt)
         hashes = hash_blocks(root, np.array(tokens), BLOCK_TOKENS)
-        other = PrefixIndex(10.0, 10.0, 100)
+        other = PrefixIndex(10.0, 10.0, 100, 100)
         other.restore(Snapshot(REPLICA, 1, 0, self.mirror.snapshot()), 0.0)
         found = self.index.match(hashes).get(REPLICA, NO_MATCH)
         assert other.match(hashes).get(REPLICA, NO_MATCH) == found

@@ -15,7 +15,7 @@ R1, R2 = ReplicaId("r1"), ReplicaId("r2")
 
 def make_index() -> PrefixIndex:
     """Return an empty index that expects for 10 s and remembers three blocks for 60 s."""
-    return PrefixIndex(expect_s=10, remember_s=60, max_remembered=3)
+    return PrefixIndex(expect_s=10, remember_s=60, max_remembered=3, max_shared=8)
 
 
 def make_batch(
@@ -96,6 +96,36 @@ def test_every_replica_reads_the_shared_tier() -> None:
     assert index.match(make_hashes(1, 2)) == {R1: Match(0, 0, 2), R2: Match(1, 0, 1)}
 
 
+def test_the_shared_tier_outlives_those_who_wrote_it() -> None:
+    """Shared blocks stay when the replica that stored them is gone; any other may remove them."""
+    index = filled(make_stored(1, 2, names=[10, 20], tier=Tier.SHARED))
+    index.apply(make_batch(replica=R2), 0)
+    index.forget(R1, 0)
+    assert index.match(make_hashes(1, 2)) == {R2: Match(0, 0, 2)}
+    index.apply(make_batch(make_removed(20, tier=Tier.SHARED), replica=R2, sequence=1), 0)
+    assert index.match(make_hashes(1, 2)) == {R2: Match(0, 0, 1)}
+
+
+def test_news_of_the_shared_tier_counts_out_of_sync() -> None:
+    """A replica of which a batch was missed still tells of the shared tier; so do snapshots."""
+    index = filled(make_stored(1, names=[10]))
+    index.apply(make_batch(make_stored(1, names=[10], tier=Tier.SHARED), sequence=5), 0)
+    assert index.match(make_hashes(1)) == {R1: Match(0, 0, 1)}
+    stored = make_stored(1, 2, names=[10, 20], tier=Tier.SHARED)
+    index.restore(Snapshot(R1, 1, 5, [stored]), 0)
+    assert index.match(make_hashes(1, 2)) == {R1: Match(0, 0, 2)}
+
+
+def test_the_shared_tier_is_known_in_part() -> None:
+    """Beyond the limit those blocks are forgotten that were heard of least recently."""
+    index = filled(make_stored(1, 2, names=[10, 20], tier=Tier.SHARED))
+    again = make_stored(1, names=[10], tier=Tier.SHARED)
+    others = [make_stored(other, names=[other], tier=Tier.SHARED) for other in range(3, 10)]
+    index.apply(make_batch(others[0], again, *others[1:], sequence=1), 0)
+    assert index.shared_blocks == 7
+    assert index.match(make_hashes(1, 2)) == {R1: Match(0, 0, 1)}
+
+
 def test_copies() -> None:
     """A block stored three times is there until all three copies are removed."""
     index = filled(*[make_stored(1, names=[10])] * 3, make_removed(10))
@@ -103,6 +133,14 @@ def test_copies() -> None:
     assert index.match(make_hashes(1)) == {R1: Match(1)}
     index.apply(make_batch(make_removed(10), sequence=2), 0)
     assert index.match(make_hashes(1)) == {}
+
+
+def test_copies_that_leave_together() -> None:
+    """One event may take two copies of a block, or name one twice that was there once."""
+    index = filled(make_stored(1, 2, names=[10, 20]), make_stored(1, names=[10]))
+    index.apply(make_batch(make_removed(10, 20, 10, 20), sequence=1), 0)
+    assert index.match(make_hashes(1, 2)) == {}
+    assert len(index) == 0
 
 
 def test_the_name_of_a_removed_block() -> None:
@@ -269,7 +307,7 @@ def test_never_more_evicted_blocks_than_the_limit(limit: int) -> None:
     """However many are evicted, the most recent are remembered, most of the limit at least."""
     evicted = EvictedBlocks(keep_s=60, max_blocks=limit)
     for i in range(1000):
-        evicted.add(BlockHash(i), i)
+        evicted.add([BlockHash(i)], i)
         assert len(evicted) <= limit
     assert len(evicted) >= limit * 7 // 8
     assert evicted.evicted_at_s(BlockHash(999)) == 999

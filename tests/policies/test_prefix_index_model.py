@@ -50,7 +50,7 @@ class Replica:
         self.expected.clear()
 
     def names(self) -> set[Prefix]:
-        """Return the blocks that it is believed to hold in any tier."""
+        """Return the blocks that it is believed to hold in its own memories."""
         return {prefix for (_, prefix), count in self.believed.items() if count}
 
 
@@ -59,9 +59,10 @@ class IndexMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.index = PrefixIndex(EXPECT_S, REMEMBER_S, max_remembered=1000)
+        self.index = PrefixIndex(EXPECT_S, REMEMBER_S, max_remembered=1000, max_shared=1000)
         self.now_s = 0.0
         self.replicas: dict[ReplicaId, Replica] = {}
+        self.shared: set[Prefix] = set()
         self.evicted: dict[Prefix, float] = {}
         self.held_before: set[Prefix] = set()
 
@@ -71,8 +72,20 @@ class IndexMachine(RuleBasedStateMachine):
 
     def happen(self, engine: Replica, event: Event, prefixes: list[Prefix]) -> None:
         """Let something happen in an engine."""
-        self._change(engine.held, event, prefixes)
+        if event.tier is not Tier.SHARED:
+            self._change(engine.held, event, prefixes)
         engine.sequence += 1
+
+    def happen_to_shared(self, event: Event, prefixes: list[Prefix]) -> None:
+        """Let the index hear of the shared tier."""
+        match event:
+            case Stored(parent=parent):
+                if parent is None or prefixes[0][:-1] in self.shared:
+                    self.shared.update(prefixes)
+            case Removed():
+                self.shared.difference_update(prefixes)
+            case Cleared():
+                self.shared.clear()
 
     def _change(self, held: Held, event: Event, prefixes: list[Prefix]) -> None:
         match event:
@@ -93,12 +106,15 @@ class IndexMachine(RuleBasedStateMachine):
         if not engine.known:
             engine.known, engine.synced, engine.next_sequence = True, sequence == 0, 0
         parent_known = True
-        if isinstance(event, Stored) and event.parent is not None:
+        if event.tier is Tier.SHARED:
+            self.happen_to_shared(event, prefixes)
+        elif isinstance(event, Stored) and event.parent is not None:
             parent_known = prefixes[0][:-1] in engine.names()
         if engine.synced and (sequence > engine.next_sequence or not parent_known):
             engine.lose()
         elif engine.synced:
-            self._change(engine.believed, event, prefixes)
+            if event.tier is not Tier.SHARED:
+                self._change(engine.believed, event, prefixes)
             engine.next_sequence = sequence + 1
             if isinstance(event, Stored) and event.tier is Tier.GPU:
                 for prefix in prefixes:
@@ -107,9 +123,13 @@ class IndexMachine(RuleBasedStateMachine):
         assert self.index.apply(batch, self.now_s) == engine.synced
         self.remember()
 
+    def held(self) -> set[Prefix]:
+        """Return the blocks that are believed to be anywhere."""
+        return self.shared.union(*(engine.names() for engine in self.replicas.values()))
+
     def remember(self) -> None:
         """Note what lost its last holder since the last call."""
-        held = set[Prefix]().union(*(engine.names() for engine in self.replicas.values()))
+        held = self.held()
         for prefix in self.held_before - held:
             self.evicted[prefix] = self.now_s
         for prefix in held:
@@ -135,7 +155,8 @@ class IndexMachine(RuleBasedStateMachine):
     ) -> None:
         """The end of a prompt is stored; seldom where its parent isn't, or without a report."""
         engine = self.engine(replica)
-        while start and not orphaned and prompt[:start] not in engine.names():
+        known = self.shared if tier is Tier.SHARED else engine.names()
+        while start and not orphaned and prompt[:start] not in known:
             start -= 1
         prefixes = [prompt[:end] for end in range(start + 1, len(prompt) + 1)]
         parent = EngineHash(_name(prompt[:start])) if start else None
@@ -152,6 +173,8 @@ class IndexMachine(RuleBasedStateMachine):
         """Some blocks are removed from a tier."""
         engine = self.engine(replica)
         held = {prefix for (where, prefix), count in engine.held.items() if where is tier and count}
+        if tier is Tier.SHARED:  # any engine may say so
+            held = self.shared
         prefixes = data.draw(st.lists(st.sampled_from(sorted(held)), unique=True)) if held else []
         names = [EngineHash(_name(prefix)) for prefix in prefixes]
         self.report(replica, Removed(tier, names), prefixes)
@@ -239,18 +262,12 @@ class IndexMachine(RuleBasedStateMachine):
     def model_match(self, engine: Replica, prompt: Prefix) -> Match:
         """Count a prompt's blocks, one by one."""
         prefixes = [prompt[:end] for end in range(1, len(prompt) + 1)]
-        in_shared = {
-            prefix
-            for other in self.replicas.values()
-            for (tier, prefix), count in other.believed.items()
-            if count and tier is Tier.SHARED
-        }
         counts = [0, 0, 0]
         for prefix in prefixes:
             in_tier = [
                 engine.believed[Tier.GPU, prefix] > 0 or prefix in engine.expected,
                 engine.believed[Tier.CPU, prefix] > 0,
-                prefix in in_shared,
+                prefix in self.shared,
             ]
             begun = max((tier for tier in Tier if counts[tier]), default=Tier.GPU)
             found = next((tier for tier in Tier if tier >= begun and in_tier[tier]), None)
@@ -276,8 +293,8 @@ class IndexMachine(RuleBasedStateMachine):
         """Sync, size and evicted blocks are as the plain dicts say."""
         for replica, engine in self.replicas.items():
             assert self.index.is_synced(replica) == engine.synced
-        held = set[Prefix]().union(*(engine.names() for engine in self.replicas.values()))
-        assert len(self.index) == len(held)
+        assert len(self.index) == len(self.held())
+        assert self.index.shared_blocks == len(self.shared)
         for prompt in PROMPTS:
             for end, block in enumerate(make_hashes(*prompt), 1):
                 assert self.index.evicted_at_s(block) == self.evicted.get(prompt[:end])

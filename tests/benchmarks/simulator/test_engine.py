@@ -6,9 +6,11 @@ from math import inf
 import pytest
 
 from benchmarks.simulator.block_pool import BlockPool
-from benchmarks.simulator.engine import Admitted, Engine, Finished, FirstToken, Progress
+from benchmarks.simulator.engine import Engine
 from benchmarks.simulator.host_cache import HostCache
+from benchmarks.simulator.kv_memory import KvMemory
 from benchmarks.simulator.presets import Hardware
+from benchmarks.simulator.progress import Admitted, Finished, FirstToken, Hit, Progress
 from benchmarks.simulator.turn import LiveSession, Turn
 from benchmarks.trace_session import TraceRequest, TraceSession
 from policies.kv_events import EngineHash, Removed, Stored
@@ -30,7 +32,7 @@ HARDWARE = Hardware(
 
 
 def make_engine(blocks: int = 1000, host_blocks: int = 0) -> Engine:
-    return Engine(ReplicaId("r"), HARDWARE, BlockPool(blocks), HostCache(host_blocks))
+    return Engine(ReplicaId("r"), HARDWARE, KvMemory(BlockPool(blocks), HostCache(host_blocks)))
 
 
 def make_turns(*lengths: tuple[int, int], name: str = "s") -> list[Turn]:
@@ -58,7 +60,7 @@ def test_a_prefill_takes_its_steps_and_an_answer_one_step_a_token() -> None:
     """200 tokens are two steps of 0.2 s; the other nine tokens of the answer take 0.1 s each."""
     engine = make_engine()
     [turn] = make_turns((200, 10))
-    assert engine.submit(turn, 1.0) == [Admitted(turn, 0, 0, 0.0, 0.0)]
+    assert engine.submit(turn, 1.0) == [Admitted(turn, Hit(0, 0), 0.0, 0.0)]
     seen = finish(engine)
     assert times(seen, FirstToken) == [1.4]
     assert times(seen, Finished) == [2.3]
@@ -83,9 +85,9 @@ def test_the_next_turn_finds_its_beginning_cached() -> None:
     first, second, third = make_turns((200, 1), (300, 1), (300, 1))
     engine.submit(first, 0.0)
     finish(engine)
-    assert engine.submit(second, 10.0) == [Admitted(second, 20, 0, 0.0, 0.0)]
+    assert engine.submit(second, 10.0) == [Admitted(second, Hit(20, 0), 0.0, 0.0)]
     finish(engine)
-    assert engine.submit(third, 20.0) == [Admitted(third, 29, 0, 0.0, 0.0)]
+    assert engine.submit(third, 20.0) == [Admitted(third, Hit(29, 0), 0.0, 0.0)]
 
 
 def test_what_does_not_fit_waits_for_memory_and_so_do_those_behind_it() -> None:
@@ -117,13 +119,13 @@ def test_kv_comes_back_from_cpu_memory() -> None:
     for turn in (first, other):
         engine.submit(turn, engine.next_at_s if engine.next_at_s < inf else 10.0)
         finish(engine)
-    engine.take_events()
+    engine.memory.events.take()
     [admitted] = engine.submit(again, 20.0)
     assert isinstance(admitted, Admitted)
-    assert admitted.gpu_blocks < 10
-    assert admitted.gpu_blocks + admitted.host_blocks == 19
+    assert admitted.hit.gpu_blocks < 10
+    assert admitted.hit.gpu_blocks + admitted.hit.host_blocks == 19
     seen = finish(engine)
-    restored_s = admitted.host_blocks * 10 / 10_000
+    restored_s = admitted.hit.host_blocks * 10 / 10_000
     assert times(seen, FirstToken) == [round(20.0 + restored_s + 0.11, 6)]
 
 
@@ -136,11 +138,11 @@ def test_events_tell_what_is_stored_and_removed() -> None:
     finish(engine)
     engine.submit(second, 10.0)
     finish(engine)
-    stored = [one for one in engine.take_events() if isinstance(one, Stored)]
+    stored = [one for one in engine.memory.events.take() if isinstance(one, Stored)]
     assert [one.parent for one in stored] == [None, EngineHash(first.request.hashes[-1])]
     assert [len(one.contents) for one in stored] == [20, 5]
     engine.submit(other, 20.0)
-    [removed] = engine.take_events()
+    [removed] = engine.memory.events.take()
     assert isinstance(removed, Removed)
     assert removed.tier is Tier.GPU
     assert EngineHash(second.request.hashes[-1]) in removed.engine_hashes

@@ -1,19 +1,22 @@
 """Whole simulations: repeatable, and their figures add up."""
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
 from benchmarks.generated_sessions import generate_sessions
 from benchmarks.peers.policy import Peer, Wait
-from benchmarks.peers.registry import ORACLE, POLICIES
-from benchmarks.simulate import Setting, simulate
-from benchmarks.simulator.fleet import Fleet, make_engines
-from benchmarks.simulator.measurements import Measurements, Result
+from benchmarks.peers.registry import ORACLE, POLICIES, make_policy
+from benchmarks.simulator.fleet import Fleet
+from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.presets import PRESETS
+from benchmarks.simulator.replica_factory import ReplicaFactory
+from benchmarks.simulator.result import Result
+from benchmarks.simulator.simulation import Setting, simulate
 from benchmarks.simulator.traffic import ClosedLoop, OpenLoop
 from benchmarks.trace_options import add_bursts, fit
-from policies.types import ReplicaId, ReplicaState, Request
+from policies.types import ReplicaId, ReplicaState, Request, RequestId
 
 HARDWARE = PRESETS["kimi-b200-host"]
 SESSIONS = fit(
@@ -23,8 +26,8 @@ SESSIONS = fit(
 
 def run(spec: str, load: float = 8, seed: int = 1, *, open_loop: bool = False) -> Result:
     """Simulate two replicas for ten minutes."""
-    setting = Setting(HARDWARE, 2, seed, 600.0, 120.0, merged=16, open_loop=open_loop)
-    return simulate(spec, SESSIONS, load, setting)
+    setting = Setting(HARDWARE, 2, load, seed, 600.0, 120.0, merged=16, open_loop=open_loop)
+    return simulate(spec, SESSIONS, setting)
 
 
 def without_clock(result: Result) -> dict[str, object]:
@@ -93,13 +96,13 @@ class Stubborn(Peer):
 def test_what_waits_is_placed_in_time() -> None:
     """A request that no release lets go is placed when its time is up."""
     policy = Stubborn()
-    engines = make_engines(HARDWARE, 1, 64 * 16)
-    measurements = Measurements(0.0, engines)
+    engines = [ReplicaFactory(HARDWARE, 64 * 16).make()]
+    measurements = Measurements(0.0)
     Fleet(engines, policy, ClosedLoop(SESSIONS, 1, 1, 16), measurements).run(200.0)
     (first, arrived_s), (again, placed_s) = policy.asked[:2]
     assert first == again
     assert placed_s == pytest.approx(arrived_s + 30.0)
-    result = measurements.result("stubborn", 1, 1, 200.0)
+    result = measurements.result("stubborn", 1, 1, 1, 200.0)
     assert result.ttft_s.p50 > 30
     assert result.slow_waits_s.router == pytest.approx(30.0)
 
@@ -110,3 +113,88 @@ def test_places_draw_their_own_sessions() -> None:
     assert [turn.request.prompt_tokens for _, turn in few] == [
         turn.request.prompt_tokens for _, turn in many[: len(few)]
     ]
+
+
+class Follower(Peer):
+    """Sends everything to the newest replica, and notes when it did and what it is told."""
+
+    def __init__(self) -> None:
+        self.placed: list[tuple[float, ReplicaId]] = []
+        self.running: dict[RequestId, ReplicaId] = {}
+        self.ended_at_s: dict[ReplicaId, float] = {}
+        self.forgotten: list[tuple[float, ReplicaId]] = []
+
+    def place(self, request: Request, replicas: Sequence[ReplicaState], now_s: float) -> ReplicaId:
+        newest = replicas[-1].replica
+        self.placed.append((now_s, newest))
+        self.running[request.request] = newest
+        return newest
+
+    def end(self, request: RequestId, now_s: float) -> None:
+        self.ended_at_s[self.running.pop(request)] = now_s
+
+    def forget(self, replica: ReplicaId, now_s: float) -> None:
+        assert replica not in self.running.values()
+        self.forgotten.append((now_s, replica))
+
+
+def test_replicas_join_and_leave() -> None:
+    """A new one is cold and gets requests at once; one that leaves ends those it has."""
+    factory = ReplicaFactory(HARDWARE, 64 * 16)
+    policy = Follower()
+    left_at_s: list[float] = []
+
+    def operate(fleet: Fleet, now_s: float) -> None:
+        if now_s == 100:
+            newest = factory.make()
+            assert not newest.memory.pool.cached
+            fleet.join(newest, now_s)
+        if now_s > 200 and not left_at_s and fleet.engines[1].running:
+            left_at_s.append(now_s)
+            fleet.leave(fleet.engines[1].replica, now_s)
+            assert fleet.engines[1].state.draining
+
+    measurements = Measurements(0.0)
+    traffic = ClosedLoop(SESSIONS, 8, 1, 16)
+    fleet = Fleet([factory.make()], policy, traffic, measurements, operate)
+    fleet.run(400.0)
+    assert [one.replica for one in fleet.engines] == ["r0"]
+    on_second = [at_s for at_s, replica in policy.placed if replica == "r1"]
+    assert 100 <= on_second[0] < 110
+    assert on_second[-1] <= left_at_s[0] < policy.ended_at_s[ReplicaId("r1")]
+    assert policy.forgotten == [(policy.ended_at_s[ReplicaId("r1")], "r1")]
+    both_s = policy.forgotten[0][0] - 100
+    hours = measurements.result("follower", 1, 8, 1, 400.0).replica_hours
+    assert hours * 3600 == pytest.approx(400 + both_s, abs=2)
+
+
+def test_the_last_replica_stays() -> None:
+    """Somebody has to take the requests."""
+    factory = ReplicaFactory(HARDWARE, 64 * 16)
+    engines = [factory.make(), factory.make()]
+    fleet = Fleet(engines, Follower(), ClosedLoop(SESSIONS, 1, 1, 16), Measurements(0.0))
+    fleet.leave(engines[0].replica, 0.0)
+    with pytest.raises(ValueError, match="r1 is the last replica"):
+        fleet.leave(engines[1].replica, 0.0)
+
+
+@pytest.mark.parametrize("spec", sorted(set(POLICIES) - {ORACLE}))
+def test_policies_bear_replicas_that_come_and_go(spec: str) -> None:
+    """Whatever they remember of one that is gone."""
+    factory = ReplicaFactory(HARDWARE, 64 * 16)
+    engines = [factory.make(), factory.make()]
+
+    def operate(fleet: Fleet, now_s: float) -> None:
+        if now_s == 60:
+            fleet.leave(engines[0].replica, now_s)
+        if now_s == 120:
+            fleet.join(factory.make(), now_s)
+
+    measurements = Measurements(61.0)
+    policy = make_policy(spec, Random(1))
+    traffic = ClosedLoop(SESSIONS, 8, 1, 16)
+    fleet = Fleet(engines, policy, traffic, measurements, operate)
+    fleet.run(240.0)
+    assert [one.replica for one in fleet.engines] == ["r1", "r2"]
+    assert {one.replica for one in measurements.records} <= {"r1", "r2"}
+    assert any(one.ended_at_s is not None for one in measurements.records)

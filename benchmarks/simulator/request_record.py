@@ -1,0 +1,40 @@
+"""What became of one request in a simulation."""
+
+from dataclasses import dataclass
+
+from policies.types import ReplicaId
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """Tokens of its prompt are hits or one kind of miss.
+
+    It waited at the router, and in the engine for others' prefills and for memory.
+    """
+
+    arrived_at_s: float
+    prompt_tokens: int
+    replica: ReplicaId | None = None
+    placed_at_s: float | None = None
+    hit_tokens: int = 0
+    evicted_tokens: int = 0
+    elsewhere_tokens: int = 0
+    first_at_s: float | None = None
+    ended_at_s: float | None = None
+    router_s: float = 0.0
+    prefills_s: float = 0.0
+    memory_s: float = 0.0
+
+    @property
+    def first_seen_tokens(self) -> int:
+        """Tokens that no memory could have had."""
+        return self.prompt_tokens - self.hit_tokens - self.evicted_tokens - self.elsewhere_tokens
+
+    def ttft_s(self, now_s: float) -> float:
+        """Return its time to first token; if there was none, what it has waited by `now_s`."""
+        return (now_s if self.first_at_s is None else self.first_at_s) - self.arrived_at_s
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Seconds to the end of its answer."""
+        return None if self.ended_at_s is None else self.ended_at_s - self.arrived_at_s

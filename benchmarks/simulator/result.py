@@ -1,0 +1,108 @@
+"""What a simulation found."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Self
+
+import numpy as np
+
+from benchmarks.simulator.joining import Joining
+from benchmarks.simulator.request_record import RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of seconds."""
+
+    p50: float
+    p90: float
+    p99: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Self:
+        """Return them; all 0 if there is nothing."""
+        if not seconds:
+            return cls(0.0, 0.0, 0.0)
+        return cls(*(float(p) for p in np.percentile(seconds, (50, 90, 99))))
+
+
+@dataclass(frozen=True, slots=True)
+class Misses:
+    """Shares of all prompt tokens that were prefilled.
+
+    `first_seen` were in no earlier prompt; no replica held the `evicted` ones any more; others
+    than the chosen one held those `elsewhere`.
+    """
+
+    first_seen: float
+    evicted: float
+    elsewhere: float
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Mean seconds to the first token of the slowest tenth: what they were waiting for.
+
+    At the router, in the engine for others' prefills, for memory, and for their own KV.
+    """
+
+    router: float
+    prefills: float
+    memory: float
+    own: float
+
+    @classmethod
+    def of_slowest(cls, records: Sequence[RequestRecord]) -> Self:
+        """Return what the slowest tenth waited for, of requests that got a first token."""
+        slow = sorted(records, key=lambda one: one.ttft_s(0.0))[len(records) * 9 // 10 :]
+        if not slow:
+            return cls(0.0, 0.0, 0.0, 0.0)
+        parts = [
+            (
+                one.router_s,
+                one.prefills_s,
+                one.memory_s,
+                one.ttft_s(0.0) - one.router_s - one.prefills_s - one.memory_s,
+            )
+            for one in slow
+        ]
+        return cls(*(sum(part) / len(slow) for part in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One simulation.
+
+    `available_ratio` is what one memory without end would hit, and `captured_ratio` the part of it
+    that was hit. `dispersion` is the variance by the mean of running requests across replicas,
+    averaged over time; 1 if they are spread at random. `moves` are turns sent elsewhere than
+    their session's last one, `splits` those of them while another one of the session ran there.
+    """
+
+    policy: str
+    replicas: int
+    load: float
+    seed: int
+    requests: int
+    ttft_s: Percentiles
+    e2e_s: Percentiles
+    hit_ratio: float
+    available_ratio: float
+    captured_ratio: float
+    misses: Misses
+    slow_waits_s: Waits
+    goodput_rps: float
+    dispersion: float
+    moves: int
+    splits: int
+    decide_ms: float
+    busiest_ratio: float
+    """Requests of the replica that got most, by the mean."""
+    replica_hours: float
+    running: list[list[int]] = field(repr=False)
+    """Requests running in each replica, once a minute."""
+    joining: Joining | None = None
+
+    def row(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return asdict(self)
