@@ -19,7 +19,7 @@ tokens = st.builds(PromptTokens, counts, counts, counts, counts, counts, counts)
 
 def _index() -> PrefixIndex:
     """Return an index of two replicas: both had blocks 1 to 4, of which the second kept 1 to 3."""
-    index = PrefixIndex(expect_s=30, remember_s=3600, max_remembered=100)
+    index = PrefixIndex(expect_s=30, remember_s=3600, max_remembered=100, max_shared=100)
     names = [1, 2, 3, 4]
     gone = {HERE: names, THERE: names[3:]}
     for replica, lost in gone.items():
