@@ -46,6 +46,9 @@ class AutoscaleSettings:
     start_s: float = 180.0
     """How long a new replica takes to serve."""
 
+    window_s: float = 900.0
+    """How far back prompts count: long against the pauses of sessions."""
+
     calm_s: float = 300.0
     """How long fewer replicas must have been enough before any goes."""
 

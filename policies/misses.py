@@ -14,12 +14,21 @@ did not reuse were evicted in between.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from policies.prefix_index import NO_MATCH, Match, PrefixIndex
 from policies.types import BlockHash, ReplicaId, Tier
 
 _SLOTS = 20
 """Parts of a window that are let go of one by one."""
+
+
+class Miss(StrEnum):
+    """Why a token was in no cache that could be used."""
+
+    FIRST_SEEN = "first_seen"
+    EVICTED = "evicted"
+    ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,24 @@ class PromptTokens:
     first_seen_tokens: int = 0
     evicted_tokens: int = 0
     elsewhere_tokens: int = 0
+
+    @property
+    def hits(self) -> dict[Tier, int]:
+        """Tokens that were cached, by tier."""
+        return {
+            Tier.GPU: self.gpu_hit_tokens,
+            Tier.CPU: self.cpu_hit_tokens,
+            Tier.SHARED: self.shared_hit_tokens,
+        }
+
+    @property
+    def misses(self) -> dict[Miss, int]:
+        """Tokens that were prefilled, by kind."""
+        return {
+            Miss.FIRST_SEEN: self.first_seen_tokens,
+            Miss.EVICTED: self.evicted_tokens,
+            Miss.ELSEWHERE: self.elsewhere_tokens,
+        }
 
     @property
     def hit_tokens(self) -> int:
