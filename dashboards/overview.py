@@ -7,6 +7,8 @@ from dashboards.slo import TTFT_SLO_S, late_ratio
 from serve_app.metrics import (
     CACHED_TOKENS,
     DISPERSION,
+    HIT_TOKENS,
+    MISSED_TOKENS,
     PREFIX_BREAK_TOKENS,
     PROMPT_TOKENS,
     REPLICAS,
@@ -65,6 +67,15 @@ REUSE = Row(
                     NO_RESTORE,
                 ),
                 Query(ratio(rate(CACHED_TOKENS.series), rate(PROMPT_TOKENS.series)), "any"),
+            ),
+        ),
+        Panel(
+            "Tokens per second by what became of them",
+            "Of turns whose prompt was read: cached in a tier, or a miss of this kind.",
+            Unit.PER_SECOND,
+            (
+                Query(rate(HIT_TOKENS.series, by="tier"), "{{tier}}"),
+                Query(rate(MISSED_TOKENS.series, by="kind"), "{{kind}}"),
             ),
         ),
         Panel(

@@ -51,6 +51,10 @@ class BlockHolders:
         """How many blocks have a holder."""
         return len(self._masks)
 
+    def __contains__(self, block: BlockHash) -> bool:
+        """Whether a block has a holder."""
+        return block in self._masks
+
     def add(self, blocks: Sequence[BlockHash], holder: int) -> list[BlockHash]:
         """Set a holder's bit in each block's mask; return the blocks where it was set already."""
         if len(self._interned) >= _MAX_INTERNED:

@@ -4,6 +4,7 @@ Blocks are known by our own hash of everything up to their end. The names that e
 serve to find them again: as the parent of a new block, and when they are removed.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -176,6 +177,20 @@ class PrefixIndex:
     def evicted_at_s(self, block: BlockHash) -> float | None:
         """Return when a block lost its last holder; None where that's unknown or it has one."""
         return self._evicted.evicted_at_s(block)
+
+    def seen_blocks(self, blocks: Sequence[BlockHash], least: int) -> int:
+        """Return how many blocks of a prompt's beginning are held by anyone, or remembered.
+
+        At least `least` are. Who computed a block computed all before it, and a prompt's end is
+        evicted first: so bisection finds where that ends.
+        """
+        holders, evicted = self._holders, self._evicted
+        return bisect_left(
+            blocks,
+            True,
+            lo=least,
+            key=lambda block: block not in holders and evicted.evicted_at_s(block) is None,
+        )
 
     def _start(
         self, replica: ReplicaId, generation: int, next_sequence: int | None, now_s: float

@@ -6,6 +6,7 @@ from random import Random
 
 from policies.candidate import gather_candidates
 from policies.in_flight import InFlight
+from policies.misses import Foreseen, PromptTokens, foresee, judge, split_by_tier
 from policies.prefix_index import PrefixIndex
 from policies.route import route
 from policies.sessions import LastTurn, Sessions
@@ -31,8 +32,8 @@ class Router:
     """Index, load in flight, sessions and waiting requests together.
 
     A request's way: `decide`, for one that is parked `place_waiting` until it returns its decision,
-    `first_byte`, `end`. KV events go to `index` directly; `expire` is to be called about once a
-    second.
+    `first_byte`, `judge`, `end`. KV events go to `index` directly; `expire` is to be called about
+    once a second.
     """
 
     def __init__(self, tunables: Tunables) -> None:
@@ -53,6 +54,7 @@ class Router:
         )
         self.waiting = Waiting()
         self._free_blocks: dict[ReplicaId, int] = {}  # when those that wait were last looked at
+        self._placed: dict[RequestId, tuple[Request, Foreseen]] = {}
 
     def tune(self, tunables: Tunables) -> None:
         """Decide by other numbers from now on; what is known stays."""
@@ -83,8 +85,11 @@ class Router:
         else:
             session = request.session
         known = self.sessions.get(session)
+        candidates = gather_candidates(
+            request, replicas, self.index, self.in_flight, self.sessions, now_s
+        )
         outcome = route(
-            gather_candidates(request, replicas, self.index, self.in_flight, self.sessions, now_s),
+            candidates,
             known.replica if known else None,
             self.in_flight.median_uncached_tokens(),
             self.tunables,
@@ -96,6 +101,9 @@ class Router:
             self.waiting.add(request, outcome)
         else:
             self.waiting.discard(request.request)
+            matches = {one.replica: one.match for one in candidates}
+            foreseen = foresee(request.hashes, matches, outcome.replica, self.index)
+            self._placed[request.request] = request, foreseen
             held = outcome.cached_tokens[Tier.GPU] // request.block_size
             self.index.expect(outcome.replica, request.hashes[held:], now_s)
             self.sessions.start_turn(session, outcome.home, request.hashes, request.blocks, now_s)
@@ -125,6 +133,17 @@ class Router:
         """Note that a request's prefill is done."""
         self.in_flight.first_byte(request)
 
+    def judge(self, request: RequestId, cached_tokens: int) -> PromptTokens | None:
+        """Return what became of the tokens of a prompt, of which the engine found some cached.
+
+        None where it was not placed here, or has ended.
+        """
+        if request not in self._placed:
+            return None
+        asked, foreseen = self._placed[request]
+        by_tier = split_by_tier(cached_tokens, foreseen.match, asked.block_size)
+        return judge(foreseen, asked.prompt_tokens, asked.block_size, by_tier)
+
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended, however it did, or waits no longer."""
         self.waiting.discard(request)
@@ -145,6 +164,7 @@ class Router:
 
     def _end_turns(self, bookings: tuple[Booking, ...], now_s: float) -> tuple[Booking, ...]:
         for booking in bookings:
+            self._placed.pop(booking.request, None)
             if booking.session is not None and not booking.parked:
                 self.sessions.end_turn(booking.session, now_s)
         return bookings

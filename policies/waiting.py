@@ -5,7 +5,7 @@ from itertools import islice
 
 from policies.candidate import is_open, pinned_blocks
 from policies.in_flight import InFlight
-from policies.types import Park, ReplicaId, ReplicaState, Request, RequestId
+from policies.types import Booking, Park, ReplicaId, ReplicaState, Request, RequestId
 
 
 class Waiting:
@@ -31,6 +31,10 @@ class Waiting:
         """Let a request wait no longer."""
         self._parked.pop(request, None)
 
+    def bookings(self) -> Iterator[Booking]:
+        """Yield what each of them is expected to take."""
+        return (park.booking for _, park in self._parked.values())
+
     def due(
         self, replicas: Iterable[ReplicaState], in_flight: InFlight, others: int, now_s: float
     ) -> Iterator[Request]:
@@ -44,9 +48,9 @@ class Waiting:
 
         def is_due(park: Park) -> bool:
             replica = park.booking.replica
-            if now_s >= park.until_s or replica not in states:
+            state = states.get(replica)
+            if now_s >= park.until_s or state is None or state.draining:
                 return True
-            state = states[replica]
             if replica not in free_blocks:
                 free_blocks[replica] = _free_blocks(state, in_flight)
             free = free_blocks[replica]

@@ -5,8 +5,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator, with_config
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator, with_config
 
+from policies.demands import AutoscaleSettings
 from policies.tunables import Tunables
 
 ENGINE_DEFAULTS: dict[str, Any] = {
@@ -98,7 +99,8 @@ class AppConfig(_Strict):
         return ENGINE_DEFAULTS | named | given
 
 
-with_config(ConfigDict(extra="forbid"))(Tunables)
+for _settings in (Tunables, AutoscaleSettings):
+    with_config(ConfigDict(extra="forbid"))(_settings)
 
 
 class UserConfig(_Strict):
@@ -106,6 +108,15 @@ class UserConfig(_Strict):
 
     routing: Tunables = Tunables()
     """What decisions depend on; see `policies.tunables`."""
+
+
+def autoscale_settings(given: dict[str, Any]) -> AutoscaleSettings:
+    """Return an autoscaling policy's settings.
+
+    Raises:
+        ValidationError: one is unknown, or not what it must be.
+    """
+    return TypeAdapter(AutoscaleSettings).validate_python(given)
 
 
 def served_name(model: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 
+from policies.misses import PromptTokens
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
 from policies.types import Decision, Park, RequestId, SessionId
@@ -38,6 +39,8 @@ class LoggedTurn:
     weights: Mapping[str, float] | None = None
     """What each scorer's seconds were multiplied by."""
     end: TurnEnd | None = None
+    tokens: PromptTokens | None = None
+    """What became of its prompt's tokens."""
 
 
 @dataclass(slots=True)
@@ -78,10 +81,10 @@ class DecisionLog:
                 turn.decisions += 1
         return turn
 
-    def ended(self, end: TurnEnd) -> LoggedTurn | None:
+    def ended(self, end: TurnEnd, tokens: PromptTokens | None) -> LoggedTurn | None:
         """Note what came of a turn; return it if it is remembered."""
         if turn := self._turns.get(end.request):
-            turn.end = end
+            turn.end, turn.tokens = end, tokens
         return turn
 
     def newest(self, limit: int) -> list[LoggedTurn]:

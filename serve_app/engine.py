@@ -26,6 +26,7 @@ from serve_app.http_message import (
     is_event_stream,
 )
 from serve_app.log_handlers import kept_targets
+from serve_app.ray_node import this_node
 from serve_app.route_request import RouteRequest
 from serve_app.router_client import RouterClient
 
@@ -54,7 +55,7 @@ class Engine:
             endpoints = self._sockets.enter_context(private_endpoints())
             self._vllm = await VllmServer.start(config, self._replica, endpoints)
         client = RouterClient(context.app_name)
-        self._reporter = Reporter(client, self._vllm.load, config.model)
+        self._reporter = Reporter(client, this_node(), self._vllm.load, config.model)
         self._vllm.engine.watcher = self._reporter
         await self._reporter.send()  # so that the router knows a replica before it's asked for it
         self._reports = [

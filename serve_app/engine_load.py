@@ -19,6 +19,7 @@ from policies.rates import (
 from policies.types import ReplicaId, ReplicaState
 
 _LOAD_TIME = "vllm:kv_offload_load_time"
+_LOAD_BYTES = "vllm:kv_offload_load_bytes"
 _READ_TIME = TieringOffloadingMetrics.READ_TIME
 _OWN_MEMORIES = (CacheHitSource.DEVICE, CacheHitSource.HOST)
 
@@ -49,8 +50,10 @@ class EngineLoad(StatLoggerBase):
     AsyncLLM makes its loggers itself: hand it a factory that returns this one after `attach`.
     """
 
-    def __init__(self, replica: ReplicaId) -> None:
+    def __init__(self, replica: ReplicaId, cpu_bytes: float = 0.0) -> None:
+        """Begin a generation of a replica with so much CPU memory for KV."""
         self._replica = replica
+        self._cpu_bytes = cpu_bytes
         self._generation = time.time_ns()
         self._running = 0
         self._waiting = 0
@@ -59,6 +62,8 @@ class EngineLoad(StatLoggerBase):
         self._restore = _ReadRate(RESTORE_TOKENS_PER_S)
         self._fetch = _ReadRate(FETCH_TOKENS_PER_S)
         self._hold = Mean(HOLD_S)
+        self._loaded_tokens = 0
+        self._loaded_bytes = 0.0
 
     def attach(self, vllm_config: Any, engine_index: int = 0) -> "EngineLoad":
         """Log for the engine of this configuration."""
@@ -76,6 +81,13 @@ class EngineLoad(StatLoggerBase):
     def is_measured(self) -> bool:
         """Whether this replica has prefilled anything yet."""
         return self._prefill.is_measured
+
+    @property
+    def cpu_tokens(self) -> int:
+        """Tokens of KV that fit in CPU memory, by what those took that came from there."""
+        if not self._loaded_tokens or not self._loaded_bytes:
+            return 0
+        return int(self._cpu_bytes * self._loaded_tokens / self._loaded_bytes)
 
     def state(self) -> ReplicaState:
         """Return the replica's state as of the engine's last step."""
@@ -111,10 +123,13 @@ class EngineLoad(StatLoggerBase):
             self._running, self._waiting = scheduler_stats.num_running_reqs, sum(waiting)
             self._kv_usage_ratio = scheduler_stats.kv_cache_usage
             connector = scheduler_stats.kv_connector_stats
-            self._restore.add(0, _seconds(connector, _LOAD_TIME))
-            self._fetch.add(_fetched_tokens(scheduler_stats), _seconds(connector, _READ_TIME))
+            self._loaded_bytes += _sum(connector, _LOAD_BYTES)
+            self._restore.add(0, _sum(connector, _LOAD_TIME))
+            self._fetch.add(_fetched_tokens(scheduler_stats), _sum(connector, _READ_TIME))
         if iteration_stats is not None:
-            self._restore.add(iteration_stats.prompt_token_stats.external_kv_transfer, 0.0)
+            restored_tokens = iteration_stats.prompt_token_stats.external_kv_transfer
+            self._loaded_tokens += restored_tokens
+            self._restore.add(restored_tokens, 0.0)
             for finished in iteration_stats.finished_requests:
                 self._hold.add(finished.inference_time)
 
@@ -122,8 +137,8 @@ class EngineLoad(StatLoggerBase):
         """Say nothing: vLLM's own logger does."""
 
 
-def _seconds(connector_stats: dict[str, Any] | None, metric: str) -> float:
-    """Return the seconds that a step spent by a metric of the offloading connector."""
+def _sum(connector_stats: dict[str, Any] | None, metric: str) -> float:
+    """Return what a step adds to a counter of the offloading connector, all labels together."""
     if not connector_stats:
         return 0.0
     by_labels: dict[Any, float] = connector_stats.get("data", {}).get(metric, {})

@@ -50,6 +50,7 @@ def decision(turn: LoggedTurn) -> Json:
             "cached_tokens": end.cached_tokens,
             "output_tokens": end.output_tokens,
             "ttft_s": None if end.ttft_s is None else _rounded(end.ttft_s),
+            "tokens": turn.tokens and asdict(turn.tokens),
         }
     return answer
 

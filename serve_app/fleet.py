@@ -1,5 +1,6 @@
 """The replicas as they last reported themselves, and how gateways reach them."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from statistics import median
@@ -11,6 +12,7 @@ from policies.rates import (
     RESTORE_TOKENS_PER_S,
 )
 from policies.types import ReplicaId, ReplicaState, RequestId
+from policies.victims import Seat
 from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import Places
 
@@ -21,11 +23,13 @@ MUCH = 2**30
 class Fleet:
     """What is known of each replica. `is_synced` tells whether the index knows its blocks.
 
-    `places` is what a gateway said last of the replicas it reaches.
+    `places` is what a gateway said last of the replicas it reaches. Those in `draining` are to get
+    no more turns.
     """
 
     def __init__(self, is_synced: Callable[[ReplicaId], bool]) -> None:
         self.places: Places = {}
+        self.draining: frozenset[ReplicaId] = frozenset()
         self._is_synced = is_synced
         self._reports: dict[ReplicaId, ReplicaReport] = {}
         self._heard_at_s: dict[ReplicaId, float] = {}
@@ -85,8 +89,25 @@ class Fleet:
             state,
             max_requests=min(limit, state.max_requests),
             prefill_tokens_per_s=rate if report.is_measured else self._usual_rate(rate),
+            draining=replica in self.draining,
             synced=self._is_synced(replica),
         )
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """Where those run that report, the oldest first."""
+        reports = sorted(self._reports.values(), key=lambda report: report.state.generation)
+        on_node = Counter(report.node.node for report in reports)
+        return tuple(
+            Seat(one.state.replica, one.node.node, on_node[one.node.node], one.node.is_head)
+            for one in reports
+        )
+
+    @property
+    def cpu_tokens(self) -> int:
+        """Tokens of KV that fit in a replica's CPU memory, by those that know it."""
+        known = [one.cpu_tokens for one in self._reports.values() if one.cpu_tokens]
+        return round(median(known)) if known else 0
 
     def _usual_rate(self, guess_tokens_per_s: float) -> float:
         reports = self._reports.values()

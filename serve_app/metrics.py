@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from policies.demands import DEMANDS
+from policies.misses import Miss
 from policies.prefix_break import Kind as BreakKind
 from policies.types import Rule, Tier
 from serve_app.metric import Kind, Metric, Owner
@@ -77,6 +79,18 @@ PROMPT_TOKENS = _router_count(
 )
 CACHED_TOKENS = _router_count(
     "warmturn_cached_tokens", "tokens", "Those that engines found cached, in any tier."
+)
+HIT_TOKENS = _router_count(
+    "warmturn_hit_tokens",
+    "tokens",
+    "Tokens of prompts by the tier that had them cached, of turns whose prompt was read.",
+    _TIER,
+)
+MISSED_TOKENS = _router_count(
+    "warmturn_missed_tokens",
+    "tokens",
+    "Those that were prefilled: in no earlier prompt, evicted since, or cached elsewhere.",
+    {"kind": tuple(Miss)},
 )
 EXPECTED_CACHED_TOKENS = _router_count(
     "warmturn_expected_cached_tokens",
@@ -160,6 +174,23 @@ REPLICA_HELD_BLOCKS = _router_gauge(
     "blocks",
     "Blocks that a replica holds in its own memories.",
     _REPLICA,
+)
+
+WISHED_REPLICAS = _router_gauge(
+    "warmturn_autoscaling_wished_replicas",
+    "replicas",
+    "Replicas that there should be, whether or not the cluster has room for them.",
+)
+DEMANDED_REPLICAS = _router_gauge(
+    "warmturn_autoscaling_demanded_replicas",
+    "replicas",
+    "Replicas that each demand calls for: the largest one counts.",
+    {"demand": tuple(one.__name__ for one in DEMANDS)},
+)
+SURPRISES = _router_count(
+    "warmturn_autoscaling_surprises",
+    "replicas",
+    "Replicas that were stopped in place of those that had drained for it.",
 )
 
 METRICS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Metric)}

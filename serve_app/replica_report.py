@@ -8,6 +8,14 @@ from policies.types import ReplicaState, RequestId
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster."""
+
+    node: str
+    is_head: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnd:
     """A turn whose HTTP exchange is over, however it ended.
 
@@ -25,7 +33,9 @@ class TurnEnd:
 class ReplicaReport:
     """What is new since the last report.
 
-    `is_measured` says whether the state's prefill rate is more than a guess.
+    `node` is where the replica runs. `is_measured` says whether the state's prefill rate is more
+    than a guess. `cpu_tokens` of KV fit in its CPU memory; 0 where there is none, or none came from
+    there yet.
     `turns` are all that run here, `first_tokens` those whose prefill is done now. KV events come as
     a `batch`, or where the router asked for it as a `snapshot` in their place, with the
     `last_turns` of the sessions served here, whose `at_s` is relative to now. Both are None where
@@ -33,8 +43,10 @@ class ReplicaReport:
     """
 
     state: ReplicaState
+    node: Node
     block_size: int
     is_measured: bool
+    cpu_tokens: int
     turns: frozenset[RequestId]
     first_tokens: tuple[RequestId, ...]
     ends: tuple[TurnEnd, ...]

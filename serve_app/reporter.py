@@ -11,7 +11,7 @@ from serve_app.engine_turn import EngineTurn
 from serve_app.kv_event_stream import Endpoints, Lost, follow
 from serve_app.kv_mirror import KvMirror
 from serve_app.last_turns import LastTurns
-from serve_app.replica_report import ReplicaReport, TurnEnd
+from serve_app.replica_report import Node, ReplicaReport, TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_client import RouterLike, RouterSilent
 
@@ -31,8 +31,9 @@ class Reporter:
     What a report said of KV is lost with it; a snapshot makes up for it. Ends are kept until sent.
     """
 
-    def __init__(self, client: RouterLike, load: EngineLoad, model: str) -> None:
+    def __init__(self, client: RouterLike, node: Node, load: EngineLoad, model: str) -> None:
         self._client = client
+        self._node = node
         self._load = load
         self._model = model
         self._mirror = KvMirror(model)
@@ -133,8 +134,10 @@ class Reporter:
         block_size = self._mirror.block_size or self._load.block_size
         return ReplicaReport(
             state,
+            self._node,
             block_size,
             self._load.is_measured,
+            self._load.cpu_tokens,
             frozenset(self._turns),
             first_tokens,
             ends,

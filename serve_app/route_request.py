@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from policies.autoscale import Wish
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
 from policies.types import ReplicaId, RequestId, SessionId
@@ -56,7 +57,7 @@ class RouterStatus:
     """How the router stands. `started_s_ago` tells a new one from one that lost touch.
 
     `blocks` are those known to be anywhere, `shared_blocks` those of them in the shared tier, and
-    `waiting` the requests that wait for a replica.
+    `waiting` the requests that wait for a replica. `autoscaling` is None where Serve does not ask.
     """
 
     block_size: int | None
@@ -68,3 +69,4 @@ class RouterStatus:
     waiting: int
     started_s_ago: float
     tunables: Tunables
+    autoscaling: Wish | None

@@ -7,6 +7,7 @@ from random import Random
 
 import ray
 
+from policies.observer import Observer
 from policies.router import Router
 from policies.tunables import Tunables
 from policies.types import Decision, Park, ReplicaId, Request, RequestId
@@ -14,11 +15,12 @@ from serve_app import explain
 from serve_app.decision_log import DecisionLog
 from serve_app.fleet import Fleet
 from serve_app.metric import Sample
-from serve_app.metrics import START_TIME, UNPLACED_TURNS
+from serve_app.metrics import START_TIME, SURPRISES, UNPLACED_TURNS
 from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus
-from serve_app.router_gauges import gauges
+from serve_app.router_gauges import gauges, scaling_samples
 from serve_app.router_totals import RouterTotals
+from serve_app.scaling import ScaleQuestion, Scaling
 from serve_app.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class RouterActor:
         self._waiters = Waiters()
         self._log = DecisionLog()
         self._totals = RouterTotals()
+        self._observer: Observer | None = None
+        self._scaling = Scaling()
         self._rng = Random()  # noqa: S311  # breaks ties
         self._started_at_s = self._called_at_s = time.monotonic()
         self._started_at = time.time()
@@ -66,13 +70,16 @@ class RouterActor:
         Those that rejected it are left out, if there are others.
         """
         now_s = self._now()
+        turn = self._log.arrived(asked, now_s)
+        if self._observer and turn.arrived_at_s == now_s:  # not one that is asked for again
+            self._observer.arrived(asked.hashes, asked.prompt_tokens, now_s)
         request = Request(
             request=asked.request,
             session=asked.session,
             hashes=asked.hashes.tolist(),
             prompt_tokens=asked.prompt_tokens,
             block_size=asked.block_size,
-            arrived_at_s=self._log.arrived(asked, now_s).arrived_at_s,
+            arrived_at_s=turn.arrived_at_s,
         )
         self._fleet.places = places
         candidates = self._fleet.candidates()
@@ -105,6 +112,8 @@ class RouterActor:
         now_s = self._now()
         replica = report.state.replica
         self._fleet.report(report, now_s)
+        if self._observer is None:
+            self._observer = Observer(report.block_size)
         if report.snapshot:
             self._router.index.restore(report.snapshot, now_s)
             self._router.resume(report.last_turns, replica, now_s)
@@ -114,10 +123,25 @@ class RouterActor:
         for request in report.first_tokens:
             self._router.first_byte(request)
         for end in report.ends:
-            self._totals.ended(end, self._log.ended(end))
+            tokens = self._router.judge(end.request, end.cached_tokens)
+            self._totals.ended(end, self._log.ended(end, tokens), tokens)
             self._router.end(end.request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
+
+    async def scale(self, asked: ScaleQuestion) -> int:
+        """Return how many replicas there should be, as Serve asks every few seconds."""
+        now_s = self._now()
+        seats = tuple(one for one in self._fleet.seats if one.replica in asked.running)
+        if self._observer is None or len(seats) < len(asked.running):
+            return asked.target  # one that starts, or this actor does
+        states = [self._fleet.state(seat.replica) for seat in seats]
+        observed = self._observer.observe(
+            seats, states, self._fleet.cpu_tokens, 0, asked.settings.window_s, now_s
+        )
+        target = self._scaling.answer(asked, observed, now_s)
+        self._fleet.draining = self._scaling.draining
+        return target
 
     async def configure(self, tunables: Tunables) -> RouterStatus:
         """Decide by these numbers from now on; return how things stand."""
@@ -135,6 +159,7 @@ class RouterActor:
             waiting=len(self._router.waiting),
             started_s_ago=round(now_s - self._started_at_s, 1),
             tunables=tunables,
+            autoscaling=self._scaling.wish,
         )
 
     async def decision(self, request_id: str) -> explain.Json | None:
@@ -160,7 +185,8 @@ class RouterActor:
         states = [self._fleet.state(one) for one in self._fleet]
         started = Sample(START_TIME.name, (), self._started_at)
         now = gauges(states, self._router, self._now())
-        return [started, *now, *self._totals.samples()]
+        scaling = scaling_samples(self._scaling)
+        return [started, *now, *scaling, *self._totals.samples()]
 
     def _now(self) -> float:
         """Return the time of a call, and see to it that the clock runs."""
@@ -189,6 +215,8 @@ class RouterActor:
         for request in self._waiters.abandoned(now_s, ABANDONED_S):
             self._end(request, now_s)
         self._router.expire(now_s)
+        if self._observer:
+            self._observer.look(self._router, now_s)
         self._place_waiting(now_s)
         if now_s - self._called_at_s > self._idle_end_s:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
@@ -207,6 +235,8 @@ class RouterActor:
 
     def _forget(self, replica: ReplicaId, now_s: float) -> None:
         self._fleet.forget(replica)
+        if self._scaling.gone(replica):
+            self._totals.add(SURPRISES, 1)
         self._router.forget(replica, now_s)
         self._place_waiting(now_s)
 

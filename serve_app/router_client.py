@@ -15,6 +15,11 @@ MAX_CONCURRENCY = 10_000
 """Calls that the actor has open at a time: mostly requests that wait for a replica."""
 
 
+def actor_name(app: str) -> str:
+    """Return the name of an application's router actor."""
+    return f"router:{app}:{version('warmturn')}"
+
+
 class RouterSilent(Exception):
     """The router actor gave no answer in time; `str()` says how."""
 
@@ -34,7 +39,7 @@ class RouterClient:
     """
 
     def __init__(self, app: str) -> None:
-        self.name = f"router:{app}:{version('warmturn')}"
+        self.name = actor_name(app)
         self._actor: ActorHandle[RouterActor] | None = None
 
     async def call(self, method: str, *args: Any, timeout_s: float) -> Any:

@@ -9,6 +9,7 @@ from policies.router import Router
 from policies.types import ReplicaState
 from serve_app import metrics
 from serve_app.metric import Metric, Sample
+from serve_app.scaling import Scaling
 
 
 def gauges(states: Sequence[ReplicaState], router: Router, now_s: float) -> Iterator[Sample]:
@@ -23,6 +24,14 @@ def gauges(states: Sequence[ReplicaState], router: Router, now_s: float) -> Iter
     yield _sample(metrics.DISPERSION, pvariance(busy) / fmean(busy) if any(busy) else 0.0)
     for state in states:
         yield from _replica(state, router, residents.get(state.replica, NO_RESIDENTS))
+
+
+def scaling_samples(scaling: Scaling) -> Iterator[Sample]:
+    """Yield what autoscaling wishes for, if Serve asked yet."""
+    if scaling.wish:
+        yield _sample(metrics.WISHED_REPLICAS, scaling.wish.replicas)
+        for demand in scaling.wish.demands:
+            yield _sample(metrics.DEMANDED_REPLICAS, demand.replicas, demand.name)
 
 
 def _replica(state: ReplicaState, router: Router, residents: Residents) -> Iterator[Sample]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 from policies.kv_events import Event, Removed, Stored
+from policies.misses import PromptTokens
 from policies.types import Tier
 from serve_app import metrics
 from serve_app.decision_log import LoggedTurn
@@ -44,10 +45,19 @@ class RouterTotals:
             self.add(metrics.WAITED_TURNS, 1)
             self.add(metrics.WAITED_SECONDS, turn.decided_at_s - turn.arrived_at_s)
 
-    def ended(self, end: TurnEnd, turn: LoggedTurn | None) -> None:
-        """Count what came of a turn, which the log may have forgotten or never known."""
+    def ended(self, end: TurnEnd, turn: LoggedTurn | None, tokens: PromptTokens | None) -> None:
+        """Count what came of a turn, which the log may have forgotten or never known.
+
+        `tokens` are None, or of another sum, where the prompt was not read beforehand, or was
+        computed for several generations.
+        """
         self.add(metrics.PROMPT_TOKENS, end.prompt_tokens)
         self.add(metrics.CACHED_TOKENS, end.cached_tokens)
+        if tokens and tokens.prompt_tokens == end.prompt_tokens:
+            for tier, hit in tokens.hits.items():
+                self.add(metrics.HIT_TOKENS, hit, _name(tier))
+            for kind, missed in tokens.misses.items():
+                self.add(metrics.MISSED_TOKENS, missed, kind)
         if turn and turn.decision and end.ttft_s is not None:
             self.add(metrics.COMPARED_TURNS, 1)
             self.add(metrics.EXPECTED_TTFT_SECONDS, turn.decision.ttft_s)

@@ -9,10 +9,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
-from serve_app.config import AppConfig, UserConfig
+from serve_app.config import AppConfig, UserConfig, autoscale_settings
 from serve_app.suggestion import did_you_mean
 
 IMPORT_PATH = "serve_app.app:build"
+AUTOSCALER = "serve_app.autoscaler:CacheAutoscaler"
 
 
 class ServeFileError(ValueError):
@@ -38,6 +39,7 @@ def load(path: Path) -> dict[str, Any]:
         ServeDeploySchema.model_validate(content)
         app_config(content)
         user_config(content)
+        _check_autoscaling(deployment(content, "engine").get("autoscaling_config"))
     except ValidationError as error:
         raise ServeFileError("\n".join(f"{path}: {line}" for line in lines(error))) from error
     return content
@@ -82,6 +84,26 @@ def user_config(content: dict[str, Any]) -> UserConfig:
         ServeFileError, ValidationError: as they say.
     """
     return UserConfig.model_validate(deployment(content, "gateway").get("user_config") or {})
+
+
+def _check_autoscaling(config: Any) -> None:
+    """Check what our autoscaling policy is given.
+
+    Raises:
+        ServeFileError, ValidationError: as they say.
+    """
+    policy = config.get("policy", {}) if isinstance(config, dict) else {}
+    if policy.get("policy_function") != AUTOSCALER:
+        return
+    settings = policy.get("policy_kwargs", {})
+    if bounds := {"min_replicas", "max_replicas"} & settings.keys():
+        raise ServeFileError(f"{min(bounds)}: belongs into autoscaling_config, not policy_kwargs")
+    autoscale_settings(settings)
+    for delay in ("upscale_delay_s", "downscale_delay_s"):
+        if config.get(delay) != 0:
+            raise ServeFileError(
+                f"autoscaling_config.{delay}: must be 0, as {AUTOSCALER} waits itself: see calm_s"
+            )
 
 
 def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Iterator[str]:

@@ -39,7 +39,7 @@ class VllmServer:
         engine_args.import_parser_plugins(args)
         args.kv_events_config = kv_events.config()
         offload_kv(args, config.kv_offload_gib)
-        load = EngineLoad(replica)
+        load = EngineLoad(replica, config.kv_offload_gib * 2**30)
         engine_settings = AsyncEngineArgs.from_cli_args(args)
         # The last one serves vLLM's own /metrics, which the one for Ray's agent would replace.
         loggers: list[Any] = [load.attach, RayPrometheusStatLogger, PrometheusStatLogger]

@@ -24,6 +24,7 @@ STATUS = RouterStatus(
     waiting=0,
     started_s_ago=1.5,
     tunables=Tunables(),
+    autoscaling=None,
 )
 
 

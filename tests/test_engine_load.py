@@ -20,7 +20,7 @@ def make_load() -> EngineLoad:
     """Return the load of an engine of 100 blocks that did nothing yet."""
     cache = SimpleNamespace(block_size=16, num_gpu_blocks=100)
     config = SimpleNamespace(cache_config=cache, scheduler_config=SimpleNamespace(max_num_seqs=4))
-    return EngineLoad(ReplicaId("r1")).attach(config)
+    return EngineLoad(ReplicaId("r1"), cpu_bytes=1e6).attach(config)
 
 
 def step(seconds: dict[str, float], sources: dict[CacheHitSource, int]) -> SchedulerStats:
@@ -61,6 +61,16 @@ def test_each_way_has_its_rate() -> None:
     restore, fetch = rates(load.state())
     assert restore == pytest.approx(8000, rel=0.05)
     assert fetch == pytest.approx(3000, rel=0.05)
+
+
+def test_how_much_fits_in_cpu_memory() -> None:
+    """By what the tokens take that came from there; nobody knows before."""
+    load = make_load()
+    assert load.cpu_tokens == 0
+    load.record(step({"vllm:kv_offload_load_bytes": 4000.0}, {}), None)
+    assert load.cpu_tokens == 0
+    load.record(step({}, {}), restored(400))
+    assert load.cpu_tokens == 100_000
 
 
 @pytest.mark.parametrize("connector", [None, {}, {"data": {}}])

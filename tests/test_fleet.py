@@ -3,8 +3,9 @@
 from typing import Any
 
 from policies.types import ReplicaId
+from policies.victims import Seat
 from serve_app.fleet import Fleet
-from serve_app.replica_report import ReplicaReport
+from serve_app.replica_report import Node, ReplicaReport
 from tests.policies.makers import make_state
 
 R1, R2, R3 = (ReplicaId(f"r{number}") for number in (1, 2, 3))
@@ -19,10 +20,17 @@ def make_fleet(*reports: ReplicaReport) -> Fleet:
     return fleet
 
 
-def make_report(replica: str, *, is_measured: bool = True, **state: Any) -> ReplicaReport:
+def make_report(
+    replica: str,
+    *,
+    node: str = "n1",
+    is_measured: bool = True,
+    cpu_tokens: int = 0,
+    **state: Any,
+) -> ReplicaReport:
     """Return a report without news."""
-    made = make_state(replica, **state)
-    return ReplicaReport(made, 4, is_measured, frozenset(), (), (), None, None)
+    made, place = make_state(replica, **state), Node(node, is_head=node == "head")
+    return ReplicaReport(made, place, 4, is_measured, cpu_tokens, frozenset(), (), (), None, None)
 
 
 def test_a_replica_that_did_nothing_yet_is_as_fast_as_the_others() -> None:
@@ -49,3 +57,31 @@ def test_who_is_silent_gets_nothing_while_others_report() -> None:
     assert [one.replica for one in fleet.candidates()] == [R2]
     fleet.forget(R2)
     assert [one.replica for one in fleet.candidates()] == [R1, R2]
+
+
+def test_where_replicas_are() -> None:
+    """The oldest come first, with how many of them share their node."""
+    fleet = make_fleet(
+        make_report("r1", node="n2", generation=3),
+        make_report("r2", node="head", generation=2),
+        make_report("r3", node="n2", generation=1),
+    )
+    assert fleet.seats == (
+        Seat(R3, "n2", 2),
+        Seat(R2, "head", 1, is_head_node=True),
+        Seat(R1, "n2", 2),
+    )
+
+
+def test_cpu_memory_is_as_large_as_those_say_who_know_it() -> None:
+    """One whose CPU memory was not read yet does not know."""
+    fleet = make_fleet(make_report("r1", cpu_tokens=500), make_report("r2"))
+    assert fleet.cpu_tokens == 500
+    assert make_fleet(make_report("r2")).cpu_tokens == 0
+
+
+def test_a_draining_replica() -> None:
+    """It is told as such until it may take turns again."""
+    fleet = make_fleet(make_report("r1"), make_report("r2"))
+    fleet.draining = frozenset({R1})
+    assert [one.draining for one in fleet.candidates()] == [True, False]

@@ -15,7 +15,7 @@ from serve_app import kv_event_stream, reporter
 from serve_app.engine_load import EngineLoad
 from serve_app.engine_turn import EngineTurn
 from serve_app.kv_event_stream import private_endpoints
-from serve_app.replica_report import ReplicaReport
+from serve_app.replica_report import Node, ReplicaReport
 from serve_app.reporter import Reporter
 from serve_app.route_request import Placement, RouteRequest
 from serve_app.router_client import RouterSilent
@@ -74,7 +74,7 @@ def publisher() -> Iterator[ZmqEventPublisher]:
 @pytest.fixture
 async def told(router: FakeRouter, publisher: ZmqEventPublisher) -> AsyncIterator[Reporter]:
     """A reporter at work."""
-    made = Reporter(router, _idle_load(), "model")
+    made = Reporter(router, Node("n1", is_head=True), _idle_load(), "model")
     tasks = [
         asyncio.create_task(made.run()),
         asyncio.create_task(made.follow(publisher.endpoints)),  # type: ignore[attr-defined]

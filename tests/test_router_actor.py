@@ -1,21 +1,25 @@
 """The router actor's answers to gateways and replicas, without Ray around it."""
 
 import asyncio
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from policies.demands import AutoscaleSettings
 from policies.kv_events import EngineHash, EventBatch, Removed, Snapshot
 from policies.tunables import Tunables
 from policies.types import ReplicaId, RequestId, SessionId, Tier
 from serve_app import router_actor
 from serve_app.metric import Owner
-from serve_app.metrics import METRICS
-from serve_app.replica_report import ReplicaReport, TurnEnd
+from serve_app.metrics import DEMANDED_REPLICAS, METRICS, WISHED_REPLICAS
+from serve_app.replica_report import Node, ReplicaReport, TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_actor import RouterActor
+from serve_app.scaling import ScaleQuestion
 from tests.policies.makers import BLOCK_SIZE, make_hashes, make_state, make_stored
 
 R1, R2 = ReplicaId("r1"), ReplicaId("r2")
@@ -48,13 +52,16 @@ def make_report(replica: str, **changes: Any) -> ReplicaReport:
     state = changes.pop("state", make_state(replica))
     batch = EventBatch(state.replica, state.generation, 0, [])
     fields: dict[str, Any] = {
+        "node": Node("n1", is_head=True),
+        "block_size": BLOCK_SIZE,
+        "cpu_tokens": 0,
         "turns": frozenset(),
         "first_tokens": (),
         "ends": (),
         "snapshot": None,
     }
     fields |= {"batch": batch, "is_measured": True} | changes
-    return ReplicaReport(state, BLOCK_SIZE, **fields)
+    return ReplicaReport(state, **fields)
 
 
 async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:
@@ -199,6 +206,7 @@ async def test_a_decision_can_be_explained(actor: RouterActor) -> None:
     assert set(told["seconds"]["r1"]) == {"kv_locality", "queue_depth", "kv_pressure"}
     assert told["cost_s"] == pytest.approx(sum(told["seconds"][told["replica"]].values()))
     assert told["weights"] == {"kv_locality": 1.0, "queue_depth": 1.0, "kv_pressure": 1.0}
+    assert told["outcome"].pop("tokens")["first_seen_tokens"] == 6
     assert told["outcome"] == {
         "prompt_tokens": 10,
         "cached_tokens": 4,
@@ -232,8 +240,10 @@ async def test_the_router_has_every_metric_that_is_declared_for_it(actor: Router
     """Also before anything happened, but for those of replicas that it does not know yet."""
     declared = {one.name for one in METRICS.values() if one.owner is Owner.ROUTER}
     of_replicas = {name for name in declared if "replica" in METRICS[name].labels}
-    assert {name for name, *_ in await sampled(actor)} == declared - of_replicas
+    of_wishes = {WISHED_REPLICAS.name, DEMANDED_REPLICAS.name}
+    assert {name for name, *_ in await sampled(actor)} == declared - of_replicas - of_wishes
     await actor.report(make_report("r1"))
+    await actor.scale(ScaleQuestion(frozenset({R1}), 1, AutoscaleSettings()))
     assert {name for name, *_ in await sampled(actor)} == declared
 
 
@@ -257,6 +267,67 @@ async def test_what_the_router_counts_of_a_turn(actor: RouterActor) -> None:
     assert now["warmturn_stored_blocks", "gpu"] == 2
     assert now["warmturn_removed_blocks", "gpu"] == 1
     assert now["warmturn_sessions",] == 1
+
+
+async def test_what_became_of_a_prompts_tokens(actor: RouterActor) -> None:
+    """Cached in a tier, cached elsewhere, evicted, or first seen; the decision says it, too."""
+    await actor.report(make_report("r1"))
+    held = EventBatch(R2, 1, 0, [make_stored(1, 2, 3, 4, names=[11, 12, 13, 14])])
+    await actor.report(make_report("r2", batch=held, state=make_state("r2", free_blocks=0)))
+    gone = EventBatch(R2, 1, 1, [Removed(Tier.GPU, [EngineHash(13), EngineHash(14)])])
+    await actor.report(make_report("r2", batch=gone, state=make_state("r2", free_blocks=0)))
+    turn = make_turn("q1", 1, 2, 3, 4, 5, session="s1")
+    placement = await actor.decide(turn, {R1: 64, R2: 64})
+    assert placement is not None
+    assert placement.replica == R1
+    end = TurnEnd(turn.request, turn.prompt_tokens, 4, 5, 0.25)
+    await actor.report(make_report("r1", batch=None, ends=(end,)))
+    now = await sampled(actor)
+    assert now["warmturn_hit_tokens", "gpu"] == 4
+    assert now["warmturn_missed_tokens", "elsewhere"] == 4
+    assert now["warmturn_missed_tokens", "evicted"] == 8
+    assert now["warmturn_missed_tokens", "first_seen"] == 6
+    told = await actor.decision("http-q1")
+    assert told is not None
+    assert told["outcome"]["tokens"]["evicted_tokens"] == 8
+
+
+async def test_prompts_that_the_engine_counts_otherwise_are_not_judged(actor: RouterActor) -> None:
+    """Such as those that it computed for several answers."""
+    await actor.report(make_report("r1"))
+    turn = make_turn("q1", 1, session="s1")
+    await actor.decide(turn, {R1: 64})
+    end = TurnEnd(turn.request, 2 * turn.prompt_tokens, 0, 5, 0.25)
+    await actor.report(make_report("r1", ends=(end,)))
+    assert (await sampled(actor))["warmturn_missed_tokens", "first_seen"] == 0
+
+
+async def test_who_should_go_takes_no_more_turns(
+    actor: RouterActor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an idle fleet one drains, then there should be fewer; if another goes, that surprises."""
+    question = ScaleQuestion(frozenset({R1, R2}), 2, AutoscaleSettings(calm_s=10, settle_s=0))
+    await actor.report(make_report("r1", state=make_state("r1", generation=2)))
+    await actor.report(make_report("r2", state=make_state("r2", running=1)))
+    begin_s = time.monotonic()
+    wished = []
+    for seconds in (0.0, 5.0, 9.5, 10.0):
+        clock = SimpleNamespace(monotonic=lambda at_s=begin_s + seconds: at_s, time=time.time)
+        monkeypatch.setattr(router_actor, "time", clock)
+        wished.append(await actor.scale(question))
+    turn = await actor.decide(make_turn("q1", 1), PLACES)
+    assert turn is not None
+    assert (turn.replica, wished) == (R2, [2, 2, 2, 1])
+    await actor.lose(R2)
+    assert (await sampled(actor))["warmturn_autoscaling_surprises",] == 1
+
+
+async def test_nothing_is_scaled_while_not_all_report(actor: RouterActor) -> None:
+    """One that starts, or did not find this router yet."""
+    await actor.report(make_report("r1"))
+    question = ScaleQuestion(frozenset({R1, R2}), 5, AutoscaleSettings())
+    assert await actor.scale(question) == 5
+    assert (await actor.configure(Tunables())).autoscaling is None
 
 
 async def test_turns_without_a_decision_or_a_first_token_are_not_compared(

@@ -53,6 +53,39 @@ def test_bad_files_are_refused(tmp_path: Path, old: str, new: str, reason: str) 
     assert reason in str(error.value)
 
 
+AUTOSCALING = """autoscaling_config:
+          min_replicas: 1
+          max_replicas: 8
+          upscale_delay_s: 0
+          downscale_delay_s: 0
+          policy:
+            policy_function: serve_app.autoscaler:CacheAutoscaler
+            policy_kwargs: {target_hit_ratio: 0.9, calm_s: 60}
+"""
+
+
+def test_autoscaling_in_place_of_a_number_of_replicas(tmp_path: Path) -> None:
+    """As the comment in serve.yaml has it."""
+    _load(GOOD.replace("num_replicas: 2", AUTOSCALING, 1), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("target_hit_ratio", "target_hit", "target_hit: no such setting"),
+        ("calm_s: 60", "calm_s: long", "calm_s: Input should be a valid number"),
+        ("calm_s: 60", "max_replicas: 9", "max_replicas: belongs into autoscaling_config"),
+        ("upscale_delay_s: 0", "upscale_delay_s: 30", "upscale_delay_s: must be 0"),
+        ("downscale_delay_s: 0", "", "downscale_delay_s: must be 0"),
+    ],
+)
+def test_autoscaling_that_is_refused(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    """Serve would find out only when it asks for the first time, or wait on top of our waiting."""
+    with pytest.raises(ServeFileError) as error:
+        _load(GOOD.replace("num_replicas: 2", AUTOSCALING.replace(old, new, 1), 1), tmp_path)
+    assert reason in str(error.value)
+
+
 @pytest.mark.parametrize("text", ["", "- 1", "just words", "a: b"])
 def test_files_that_are_something_else(tmp_path: Path, text: str) -> None:
     """A file that is no configuration at all is refused, too."""

@@ -96,6 +96,11 @@ class Engine:
         self.draining = True
         self._state = None
 
+    def resume(self) -> None:
+        """Report that it takes requests again."""
+        self.draining = False
+        self._state = None
+
     def submit(self, turn: Turn, now_s: float) -> list[Progress]:
         """Queue a request."""
         progress = self.advance(now_s)

@@ -83,6 +83,10 @@ class Fleet:
             raise ValueError(msg)
         self._engines[replica].drain()
 
+    def resume(self, replica: ReplicaId) -> None:
+        """Send a replica that drains requests again."""
+        self._engines[replica].resume()
+
     def leave(self, replica: ReplicaId, now_s: float) -> None:
         """Drain a replica and let it go once its requests ended; what it held is lost then."""
         self.drain(replica)

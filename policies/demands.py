@@ -1,0 +1,164 @@
+"""How many replicas a fleet needs, and what for: each demand is one reason, in numbers.
+
+- prefill: to compute what no cache has, at the hit ratio that so many replicas would have;
+- reuse: to hold the KV that sessions come back for;
+- running: GPU memory for the requests that run or wait, with room for their ups and downs;
+- backlog: prefills that wait and would still wait when a new replica is up.
+
+None of them looks at the hit ratio that was measured. So misses of what was never seen before, and
+those of replicas that are still cold, call for nothing.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policies.fleet_load import FleetLoad
+from policies.reuse_curve import ReuseCurve
+from policies.types import ReplicaId
+from policies.victims import Seat
+
+_ALL_BUT_ROUNDING = 1 - 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscaleSettings:
+    """What to aim at, within which bounds, and how calmly. Raises ValueError where bounds cross."""
+
+    min_replicas: int = 1
+    """At least so many; 0 lets an idle fleet go."""
+
+    max_replicas: int = 16
+    """At most so many."""
+
+    target_hit_ratio: float = 0.97
+    """Part of the best hit ratio that any memory could give to be reached."""
+
+    target_prefill_ratio: float = 0.5
+    """Part of the time in which a replica prefills."""
+
+    headroom_deviations: float = 2.0
+    """Room for more running requests than usual, in standard deviations of their number."""
+
+    max_wait_s: float = 30.0
+    """How long a backlog of prefills may take once new replicas are up."""
+
+    start_s: float = 180.0
+    """How long a new replica takes to serve."""
+
+    window_s: float = 900.0
+    """How far back prompts count: long against the pauses of sessions."""
+
+    calm_s: float = 300.0
+    """How long fewer replicas must have been enough before any goes."""
+
+    settle_s: float = 600.0
+    """No replica goes so soon after others came."""
+
+    drain_s: float = 120.0
+    """How long a replica that will go is kept for the requests that it has."""
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that leave no choice."""
+        if not 0 <= self.min_replicas <= self.max_replicas or not self.max_replicas:
+            msg = f"min_replicas {self.min_replicas} and max_replicas {self.max_replicas}"
+            raise ValueError(f"{msg}: need 0 <= min <= max, and a max of 1 at least")
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A fleet and its traffic as they are now.
+
+    `seats` are the replicas that serve, the oldest first, those that drain among them; `busy` those
+    of them that have requests. One replica holds `gpu_tokens` of KV in GPU memory and
+    `cache_tokens` in all of its own tiers, each token counted once, and all share `shared_tokens`.
+    `load` and `prompt_tokens_per_s` are means over a minute or two, `curve` is of a time that is
+    long against the pauses of sessions.
+    """
+
+    seats: tuple[Seat, ...]
+    busy: frozenset[ReplicaId]
+    load: FleetLoad
+    prompt_tokens_per_s: float
+    curve: ReuseCurve
+    prefill_tokens_per_s: float
+    gpu_tokens: int
+    cache_tokens: int
+    shared_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """So many replicas are needed, `because`. It may be more than there may be."""
+
+    name: str
+    replicas: int
+    because: str
+
+
+def prefill(now: Observation, settings: AutoscaleSettings) -> Demand:
+    """Return how many compute what no cache has, the least n with this.
+
+    prompt tokens/s * (1 - hit ratio of n replicas) <= n * prefill rate * target_prefill_ratio
+    """
+    most_per_s = now.prefill_tokens_per_s * settings.target_prefill_ratio
+
+    def uncached_per_s(replicas: int) -> float:
+        held = replicas * now.cache_tokens + now.shared_tokens
+        return now.prompt_tokens_per_s * (1 - now.curve.hit_ratio(held))
+
+    replicas = 0
+    while uncached_per_s(replicas) > replicas * most_per_s and replicas < settings.max_replicas:
+        replicas += 1
+    because = f"{uncached_per_s(replicas):,.0f} uncached tokens/s at {most_per_s:,.0f} a replica"
+    return Demand("prefill", replicas, because)
+
+
+def reuse(now: Observation, settings: AutoscaleSettings) -> Demand:
+    """Return the least n that holds what gives `target_hit_ratio` of the best hit ratio."""
+    wanted = now.curve.best_ratio * min(settings.target_hit_ratio, _ALL_BUT_ROUNDING)
+    if not wanted:
+        return Demand("reuse", 0, "nothing is used again")
+    size = now.curve.capacity_tokens(wanted)
+    assert size is not None
+    replicas = math.ceil(max(0.0, size - now.shared_tokens) / now.cache_tokens)
+    best = now.curve.best_ratio
+    because = f"a hit ratio of {wanted:.3f}, of {best:.3f} at best, takes {size / 1e3:,.0f}k tokens"
+    return Demand("reuse", replicas, because)
+
+
+def running(now: Observation, settings: AutoscaleSettings) -> Demand:
+    """Return the least n whose GPU memory has room for the requests in flight.
+
+        room_tokens = held + headroom_deviations * sqrt(held * held by one request)
+
+    As the sum of a random number of requests varies by about its root, large fleets need less to
+    spare. On each replica half a request's tokens stay free, too few for a further one.
+    """
+    load = now.load
+    if not load.requests:
+        return Demand("running", 0, "nothing runs")
+    each = load.held_tokens / load.requests
+    room = load.held_tokens + settings.headroom_deviations * math.sqrt(load.held_tokens * each)
+    usable = max(now.gpu_tokens - each / 2, now.gpu_tokens / 2)
+    because = f"{load.requests:.1f} requests with {load.held_tokens / 1e3:,.0f}k tokens of KV"
+    return Demand("running", math.ceil(room / usable), because)
+
+
+def backlog(now: Observation, settings: AutoscaleSettings) -> Demand:
+    """Return the least n that prefill, within `max_wait_s`, what is left when the last one is up.
+
+    What those that are there prefill until then needs no others.
+    """
+    rate = now.prefill_tokens_per_s
+    left = now.load.backlog_tokens - len(now.seats) * rate * settings.start_s
+    because = f"{now.load.backlog_tokens / 1e3:,.0f}k tokens wait to be prefilled"
+    return Demand("backlog", max(0, math.ceil(left / (rate * settings.max_wait_s))), because)
+
+
+DEMANDS: tuple[Callable[[Observation, AutoscaleSettings], Demand], ...] = (
+    prefill,
+    reuse,
+    running,
+    backlog,
+)

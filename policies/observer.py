@@ -1,0 +1,66 @@
+"""Watches a fleet's traffic, for the autoscaler to look at."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.demands import AutoscaleSettings, Observation
+from policies.fleet_load import LoadWindow, fleet_load
+from policies.misses import PromptTokens, PromptWindow
+from policies.reuse_curve import ReuseSampler
+from policies.router import Router
+from policies.types import ReplicaState
+from policies.victims import Seat
+
+LOAD_WINDOW_S = 60.0
+
+
+class Observer:
+    """Is to be told of each prompt, in blocks of `block_size` tokens, and once a second to look."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self._loads = LoadWindow(LOAD_WINDOW_S)
+        self._prompts = PromptWindow(LOAD_WINDOW_S)
+        self._reuse = ReuseSampler(block_size, AutoscaleSettings().window_s)
+
+    def arrived(self, hashes: NDArray[np.uint64], prompt_tokens: int, now_s: float) -> None:
+        """Note a prompt and the hashes of its full blocks."""
+        self._reuse.add(hashes, prompt_tokens, now_s)
+        self._prompts.add(PromptTokens(first_seen_tokens=prompt_tokens), now_s)
+
+    def look(self, router: Router, now_s: float) -> None:
+        """Note what is in flight."""
+        self._loads.add(fleet_load(router.in_flight, router.waiting, self.block_size), now_s)
+
+    def observe(
+        self,
+        seats: tuple[Seat, ...],
+        states: Sequence[ReplicaState],
+        cpu_tokens: int,
+        shared_tokens: int,
+        window_s: float,
+        now_s: float,
+    ) -> Observation:
+        """Return how things are: `states` are of the replicas in `seats`, one at least.
+
+        One replica's CPU memory holds `cpu_tokens`, what is in its GPU memory among them. The curve
+        is of `window_s`; where that changes, it begins anew.
+        """
+        if window_s != self._reuse.window_s:
+            self._reuse = ReuseSampler(self.block_size, window_s)
+        gpu_tokens = round(fmean(one.total_blocks for one in states)) * self.block_size
+        span_s = max(1.0, self._prompts.span_s(now_s))
+        return Observation(
+            seats=seats,
+            busy=frozenset(one.replica for one in states if one.running + one.waiting),
+            load=self._loads.mean(),
+            prompt_tokens_per_s=self._prompts.total(now_s).prompt_tokens / span_s,
+            curve=self._reuse.curve(now_s),
+            prefill_tokens_per_s=fmean(one.prefill_tokens_per_s for one in states),
+            gpu_tokens=gpu_tokens,
+            cache_tokens=max(gpu_tokens, cpu_tokens),
+            shared_tokens=shared_tokens,
+        )

@@ -1,0 +1,54 @@
+"""How many replicas there should be, and who of them drains, from one question to the next."""
+
+from dataclasses import dataclass, replace
+
+from policies.autoscale import AutoscaleState, Wish, on_tick
+from policies.demands import AutoscaleSettings, Observation
+from policies.types import ReplicaId
+
+LEAVE_S = 60.0
+"""How long a replica that was let go may take to be stopped, before it's taken to stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleQuestion:
+    """What Serve knows: who runs, how many should, and what it was told to aim at."""
+
+    running: frozenset[ReplicaId]
+    target: int
+    settings: AutoscaleSettings
+
+
+class Scaling:
+    """Remembers what `policies.autoscale` has to; `wish` is its last answer.
+
+    Replicas that were let go drain until Serve stops them. If it stops another in their place,
+    that is a surprise.
+    """
+
+    def __init__(self) -> None:
+        self.wish: Wish | None = None
+        self._state: AutoscaleState | None = None
+        self._leaving: dict[ReplicaId, float] = {}
+
+    @property
+    def draining(self) -> frozenset[ReplicaId]:
+        """Those that are to get no more turns."""
+        return frozenset(self.wish.draining if self.wish else ()) | self._leaving.keys()
+
+    def answer(self, asked: ScaleQuestion, now: Observation, now_s: float) -> int:
+        """Return how many there should be."""
+        before = self._state or AutoscaleState(asked.target)
+        wish, self._state = on_tick(
+            now, replace(before, target=asked.target), asked.settings, now_s
+        )
+        self.wish = wish
+        let_go = before.draining.replicas if before.draining else ()
+        if wish.replicas < asked.target:
+            self._leaving |= dict.fromkeys(let_go, now_s + LEAVE_S)
+        self._leaving = {one: until_s for one, until_s in self._leaving.items() if now_s < until_s}
+        return wish.replicas
+
+    def gone(self, replica: ReplicaId) -> bool:
+        """Note that a replica was stopped, or died; tell whether that is a surprise."""
+        return self._leaving.pop(replica, None) is None and bool(self._leaving)
