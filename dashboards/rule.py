@@ -21,14 +21,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A value, and the comparison by which it is bad.
-
-    `empty_while` says when there is no value although all is well, as for a dashboard's query.
-    """
+    """A value, which is always there once turns were served, and when it is bad."""
 
     value: str
     bad: str
-    empty_while: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

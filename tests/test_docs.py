@@ -4,10 +4,12 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from dashboards.alerts import ALERTS
 from policies.prefix_break import Kind
 from policies.tunables import Tunables
 from serve_app import serve_file
 from serve_app.config import UserConfig
+from serve_app.metrics import METRICS
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,3 +35,16 @@ def test_every_kind_of_break_is_explained() -> None:
     """In docs/operating.md."""
     text = (ROOT / "docs/operating.md").read_text()
     assert [kind for kind in Kind if f"`{kind}`" not in text] == []
+
+
+def test_every_metric_is_explained() -> None:
+    """In docs/operating.md, and no other is."""
+    text = (ROOT / "docs/operating.md").read_text()
+    table = text[text.index("| metric | by | |") : text.index("## Logs")]
+    assert set(re.findall(r"`(warmturn_\w+)`", table)) == set(METRICS)
+
+
+def test_every_alert_is_explained() -> None:
+    """In docs/operating.md."""
+    text = (ROOT / "docs/operating.md").read_text().replace("…Slow", "WarmturnTtftBurnSlow")
+    assert [alert.name for alert in ALERTS if f"`{alert.name}`" not in text] == []

@@ -1,0 +1,190 @@
+"""Prometheus scrapes a running service, and every query of every dashboard and alert answers."""
+
+import asyncio
+import json
+import math
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from benchmarks.live_service import free_port
+from dashboards import vllm
+from dashboards.alerts import ALERTS, ROUTER_JOB
+from dashboards.panel import Query
+from dashboards.promql import INTERVAL
+from dashboards.recordings import RECORDINGS
+from dashboards.registry import DASHBOARDS
+from dashboards.render import ROOT, RULES
+from dashboards.routing import NO_TURN_WAITED
+from serve_app.local_cluster import LocalCluster
+from serve_app.metrics import PROMPT_TOKENS
+from tests.integration.conftest import Service
+
+SCRAPE_S = 1
+WINDOW = "2m"
+"""What a dashboard's interval is here."""
+
+EXPORT_S = 20.0
+"""Ray's processes tell their node's agent of metrics every few seconds; it has to be here then."""
+
+SESSIONS = 6
+WORDS = 700
+"""Prompts of about 2,700 tokens: two fill a primary cache, so some come back from the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prometheus:
+    """A running Prometheus."""
+
+    http: httpx.Client
+
+    def query(self, expr: str) -> list[float]:
+        """Return the values that a query gives now, without those that are no numbers."""
+        answer = self.http.get("/api/v1/query", params={"query": expr}).json()
+        assert answer["status"] == "success", f"{expr}: {answer}"
+        values = [float(one["value"][1]) for one in answer["data"]["result"]]
+        return [value for value in values if not math.isnan(value)]
+
+    def targets(self) -> dict[str, set[str]]:
+        """Return the health of what is scraped, by job."""
+        found: dict[str, set[str]] = {}
+        for one in self.http.get("/api/v1/targets").json()["data"]["activeTargets"]:
+            found.setdefault(one["labels"]["job"], set()).add(one["health"])
+        return found
+
+
+@contextmanager
+def running_prometheus(config: dict[str, Any], directory: Path) -> Iterator[Prometheus]:
+    """Start Prometheus on this machine alone, and end it on the way out."""
+    path = directory / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        "prometheus",
+        f"--config.file={path}",
+        f"--storage.tsdb.path={directory / 'data'}",
+        f"--web.listen-address={address}",
+    ]
+    with (directory / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        with httpx.Client(base_url=f"http://{address}", timeout=30) as http:
+            _until(lambda: _is_ready(http), 30, "Prometheus is not ready")
+            yield Prometheus(http)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_ready(http: httpx.Client) -> bool:
+    try:
+        return http.get("/-/ready").is_success
+    except httpx.TransportError:
+        return False
+
+
+def _until(condition: Any, within_s: float, otherwise: str) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline_s, otherwise
+        time.sleep(SCRAPE_S)
+
+
+def _config(service: Service, cluster: LocalCluster) -> dict[str, Any]:
+    """Return our own prometheus.yml for this service, in a hurry."""
+    config: dict[str, Any] = yaml.safe_load((ROOT / "prometheus.yml").read_text())
+    config["global"] = dict.fromkeys(("scrape_interval", "evaluation_interval"), f"{SCRAPE_S}s")
+    config["rule_files"] = [str(RULES)]
+    ray, router = config["scrape_configs"]
+    [discovery] = ray["file_sd_configs"][0]["files"]
+    session = cluster.log_directory.parent
+    ray["file_sd_configs"][0]["files"] = [str(session / Path(discovery).name)]
+    router["static_configs"][0]["targets"] = [service.url.removeprefix("http://")]
+    return config
+
+
+async def _talk(service: Service, turns: int, name: str) -> int:
+    """Hold conversations that use all that is measured; return the tokens of their prompts."""
+    async with httpx.AsyncClient(base_url=service.url, timeout=120) as http:
+
+        async def ask(session: str, body: dict[str, Any], path: str = "chat/completions") -> int:
+            fixed = {"model": service.model, "max_tokens": 8, "ignore_eos": True}
+            answer = await http.post(
+                f"/v1/{path}", json=fixed | body, headers={"x-session-id": session}
+            )
+            answer.raise_for_status()
+            whole = answer.text
+            if "stream" in body:
+                *_, whole = (
+                    line.removeprefix("data: ")
+                    for line in whole.splitlines()
+                    if '"usage":{' in line
+                )
+            tokens: int = json.loads(whole)["usage"]["prompt_tokens"]
+            return tokens
+
+        async def converse(number: int) -> int:
+            session = f"{name}-{number}"
+            said = [f"{session}: " + " ".join(f"w{i}" for i in range(WORDS))]
+            tokens = 0
+            for turn in range(turns):
+                said += ["go on"]
+                # A changed system prompt breaks the prefix once; its first line never counts.
+                system = f"x-anthropic-billing-header: {turn}\nYou are agent {turn > turns // 2}."
+                messages = [{"role": "system", "content": system}]
+                messages += [{"role": "user", "content": text} for text in said]
+                streamed = {"stream": True, "stream_options": {"include_usage": True}}
+                tokens += await ask(session, {"messages": messages} | streamed)
+            return tokens
+
+        sums = await asyncio.gather(*(converse(number) for number in range(SESSIONS)))
+        several = await ask(name, {"prompt": ["one", "two"]}, "completions")
+        return sum(sums) + several
+
+
+def _unanswered(prometheus: Prometheus, queries: list[Query]) -> list[Query]:
+    return [one for one in queries if not prometheus.query(one.expr.replace(INTERVAL, WINDOW))]
+
+
+def test_every_query_answers(
+    service: Service,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """But for those that say why they may not; and both ways of counting tokens agree."""
+    queries = [query for one in DASHBOARDS.values() for query in one.queries]
+    queries += [Query(one.name, one.name) for one in RECORDINGS]
+    queries += [Query(one.value, alert.name) for alert in ALERTS for one in alert.conditions]
+    with running_prometheus(_config(service, cluster), tmp_path) as prometheus:
+        expected = {"ray": {"up"}, ROUTER_JOB: {"up"}}
+        _until(lambda: prometheus.targets() == expected, 30, "something is not scraped")
+        time.sleep(EXPORT_S)  # what was served before this test is exported by then
+        replicas = httpx.get(f"{service.url}/warmturn/replicas").json()["replicas"]
+        names = "|".join(one["replica"] for one in replicas)
+        by_router = f"sum({PROMPT_TOKENS.series})"
+        by_engines = f'sum({vllm.PROMPT_TOKENS}{{{vllm.REPLICA}=~"{names}"}}) or vector(0)'
+        before = [prometheus.query(expr)[0] for expr in (by_router, by_engines)]
+        run = uuid.uuid4().hex
+        tokens = 0
+        for number in range(2):  # a rate is seen of what is there already
+            tokens += asyncio.run(_talk(service, 3, f"{run}-{number}"))
+            time.sleep(EXPORT_S)
+        empty = _unanswered(prometheus, queries)
+        after = [prometheus.query(expr)[0] for expr in (by_router, by_engines)]
+    with capsys.disabled():
+        print(f"\n{len(queries)} queries, {len(queries) - len(empty)} with data")
+        for one in empty:
+            print(f"  empty: {one.legend}: {one.empty_while}: {one.expr}")
+    assert [one for one in empty if not one.empty_while] == []
+    assert [now - then for now, then in zip(after, before, strict=True)] == [tokens, tokens]
+    assert {one.empty_while for one in empty} <= {"no request was preempted", NO_TURN_WAITED}
