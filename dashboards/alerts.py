@@ -1,7 +1,7 @@
 """What somebody has to be told of, and what to do then."""
 
 from dashboards.promql import counted
-from dashboards.recordings import DISPERSION_MEAN, HITS_OF_EXPECTED, hits, late
+from dashboards.recordings import DISPERSION_MEAN, HITS_OF_EXPECTED, hits, missed
 from dashboards.rule import Alert, Condition, Severity
 from dashboards.slo import BUDGET_RATIO, OBJECTIVE_RATIO, TTFT_SLO_S
 from serve_app.metrics import (
@@ -18,9 +18,10 @@ FAST_BURN, SLOW_BURN = 14.4, 6.0
 """Times the error budget: a month's in two days, and in five (Google's SRE workbook)."""
 
 _SLO = f"{OBJECTIVE_RATIO:.0%} of streamed turns get their first token in {TTFT_SLO_S:g} s"
-_LATE_RUNBOOK = (
-    "See on 'overview' and 'engines' whether turns wait (router, engine queue), prefill much "
-    "(hits fell) or decode slowly. Waiting: add replicas. Fewer hits: the runbook of "
+_BURN_RUNBOOK = (
+    "See on 'overview' whether turns are late or fail (429: full, 503: replicas die, 504: too long "
+    "answers). Late: see there and on 'engines' whether they wait (router, engine queue), prefill "
+    "much (hits fell) or decode slowly. Waiting: add replicas. Fewer hits: the runbook of "
     "WarmturnHitRatioCollapse. One turn: /warmturn/decisions/<x-request-id>."
 )
 
@@ -30,10 +31,10 @@ def _burn(name: str, severity: Severity, times: float, long: str, short: str, fo
     return Alert(
         name,
         severity,
-        (Condition(late(long), bad), Condition(late(short), bad)),
+        (Condition(missed(long), bad), Condition(missed(short), bad)),
         for_,
-        f"Turns are late: the budget of '{_SLO}' burns {times:g} times too fast.",
-        _LATE_RUNBOOK,
+        f"Turns are late or fail: the budget of '{_SLO}' burns {times:g} times too fast.",
+        _BURN_RUNBOOK,
     )
 
 
@@ -106,6 +107,6 @@ ALERTS = (
         "Add replicas, or memory for KV. See first that none is draining "
         f"({REPLICA_DRAINING.series}) or gone ('overview', fleet).",
     ),
-    _burn("WarmturnTtftBurnFast", Severity.PAGE, FAST_BURN, "1h", "5m", "2m"),
-    _burn("WarmturnTtftBurnSlow", Severity.TICKET, SLOW_BURN, "6h", "30m", "15m"),
+    _burn("WarmturnSloBurnFast", Severity.PAGE, FAST_BURN, "1h", "5m", "2m"),
+    _burn("WarmturnSloBurnSlow", Severity.TICKET, SLOW_BURN, "6h", "30m", "15m"),
 )

@@ -19,7 +19,7 @@ KEPT_BY_GRAFANA = ("id", "version")
 
 NOT_FOUND = 404
 EXISTS = (409, 412)
-"""How Grafana says that there is one already: 412 before version 9."""
+"""How Grafana says that there is one already; which of them depends on its version."""
 
 
 class PushError(Exception):
@@ -45,15 +45,18 @@ class Grafana:
             NoGrafana: the URL is none.
         """
         parts = urlsplit(url)
+        path = parts.path.strip("/")
+        try:
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise NoGrafana(f"{url} is no URL of the form http://host:port")
         face = GrafanaFace(
             token,
             host=parts.hostname,
-            port=parts.port,
-            url_path_prefix=parts.path.lstrip("/").rstrip("/") + "/"
-            if parts.path.strip("/")
-            else "",
+            port=port,
+            url_path_prefix=f"{path}/" if path else "",
             protocol=parts.scheme,
             timeout=TIMEOUT_S,
         )

@@ -3,10 +3,11 @@
 from dashboards import vllm
 from dashboards.panel import Dashboard, Panel, Query, Row, Unit
 from dashboards.promql import quantile, rate, ratio
-from dashboards.slo import TTFT_SLO_S, late_ratio
+from dashboards.slo import TTFT_SLO_S, missed_ratio
 from serve_app.metrics import (
     CACHED_TOKENS,
     DISPERSION,
+    ERRORS,
     HIT_TOKENS,
     MISSED_TOKENS,
     PREFIX_BREAK_TOKENS,
@@ -39,10 +40,17 @@ LATENCY = Row(
             ),
         ),
         Panel(
-            f"Late turns (first token after {TTFT_SLO_S:g} s)",
-            "Share of streamed turns that miss the objective.",
+            f"Turns that miss the objective (first token after {TTFT_SLO_S:g} s, or an error)",
+            "Share of streamed turns and errors.",
             Unit.RATIO,
-            (Query(late_ratio("$__rate_interval"), "late"),),
+            (Query(missed_ratio(), "missed"),),
+        ),
+        Panel(
+            "Errors",
+            "The gateway's own, by status. 429: all is full. 503: a replica was lost. 504: no "
+            "whole answer in time.",
+            Unit.PER_SECOND,
+            (Query(rate(ERRORS.series, by="status"), "{{status}}", "no request failed"),),
         ),
     ),
 )

@@ -2,16 +2,16 @@
 
 from dashboards.promql import rate, ratio
 from dashboards.rule import Recording
-from dashboards.slo import late_ratio
+from dashboards.slo import missed_ratio
 from serve_app.metrics import CACHED_TOKENS, DISPERSION, EXPECTED_CACHED_TOKENS, PROMPT_TOKENS
 
-LATE_WINDOWS = ("5m", "30m", "1h", "6h")
+MISSED_WINDOWS = ("5m", "30m", "1h", "6h")
 HIT_WINDOWS = ("10m", "6h")
 
 
-def late(window: str) -> str:
-    """Return the name of the share of turns whose first token was late."""
-    return f"warmturn:ttft_late:ratio_rate{window}"
+def missed(window: str) -> str:
+    """Return the name of the share of turns that missed the objective."""
+    return f"warmturn:slo_missed:ratio_rate{window}"
 
 
 def hits(window: str) -> str:
@@ -23,7 +23,7 @@ HITS_OF_EXPECTED = "warmturn:hit_tokens_of_expected:ratio_rate10m"
 DISPERSION_MEAN = "warmturn:dispersion_ratio:avg15m"
 
 RECORDINGS = (
-    *(Recording(late(window), late_ratio(window)) for window in LATE_WINDOWS),
+    *(Recording(missed(window), missed_ratio(window)) for window in MISSED_WINDOWS),
     *(
         Recording(
             hits(window),

@@ -100,7 +100,7 @@ class Decision:
 
     `replicas` are all that could take it, the chosen one first, then by cost. `home` is where its
     session lives from now on. `cached_tokens` is what the chosen replica is expected to reuse, and
-    `ttft_s` its expected time from the request's arrival to the first token.
+    `ttft_s` its expected time from the request's arrival there to the first token.
     """
 
     replicas: tuple[ReplicaId, ...]

@@ -56,6 +56,12 @@ TTFT = Metric(
     "From a streamed turn's arrival at the gateway to the first byte of its answer.",
     boundaries=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0),
 )
+ERRORS = _gateway_count(
+    "warmturn_errors",
+    "requests",
+    "Requests that the gateway itself answered with an error, or whose stream it had to end so.",
+    {"status": ()},  # those of serve_app/passthrough.py
+)
 
 # Of the router, since it started.
 

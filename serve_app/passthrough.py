@@ -15,7 +15,7 @@ from serve_app.api_error import ApiError, in_form_of
 from serve_app.canonical import VolatileLines
 from serve_app.config import GatewayConfig
 from serve_app.http_message import HOP_BY_HOP, Headers, HttpRequest, Response, is_event_stream
-from serve_app.metrics import TTFT, VOLATILE_LINES_REMOVED
+from serve_app.metrics import ERRORS, TTFT, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.reply import Reply
 from serve_app.route_request import RouteRequest
@@ -67,6 +67,7 @@ class Passthrough:
         self._volatile_lines = VolatileLines(config.volatile_lines)
         self._volatile_lines_removed = counter(VOLATILE_LINES_REMOVED)
         self._ttft_s = histogram(TTFT)
+        self._errors = counter(ERRORS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that hangs up cancels this."""
@@ -83,7 +84,9 @@ class Passthrough:
         except ClientGone:
             return
         except Exception as error:
-            await reply.fail(self._explain(error))
+            explained = self._explain(error)
+            self._errors.inc(1, {"status": str(explained.status)})
+            await reply.fail(explained)
 
     async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
         limit_bytes = int(self._config.max_body_mib * 2**20)

@@ -16,7 +16,7 @@ from serve_app.config import GatewayConfig
 from serve_app.gateway import PASSED_PATHS, build_gateway
 from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
 from serve_app.metric import Metric
-from serve_app.metrics import TTFT, VOLATILE_LINES_REMOVED
+from serve_app.metrics import ERRORS, TTFT, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.route_request import RouteRequest, RouterStatus
 from serve_app.turns import Turns
@@ -147,21 +147,37 @@ async def test_a_line_that_changes_every_turn_reaches_no_replica(
     assert int(dict(first.headers)[b"content-length"]) == len(first.body)
 
 
-async def test_removed_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The counter gets each request's removed lines, by pattern."""
-    counted: list[tuple[float, dict[str, str]]] = []
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Metric, float, dict[str, str]]]:
+    """Return what the gateway counts from now on."""
+    counted: list[tuple[Metric, float, dict[str, str]]] = []
 
     class FakeCounter:
         def __init__(self, metric: Metric) -> None:
-            assert metric is VOLATILE_LINES_REMOVED
+            self.metric = metric
 
         def inc(self, value: float, tags: dict[str, str]) -> None:
-            counted.append((value, tags))
+            counted.append((self.metric, value, tags))
 
     monkeypatch.setattr("serve_app.passthrough.counter", FakeCounter)
+    return counted
+
+
+async def test_removed_lines_are_counted(counted: list[Any]) -> None:
+    """The counter gets each request's removed lines, by pattern."""
     async with _client(FakeReplicas(_ok(b"{}")), volatile_lines=["now: .*"]) as client:
         await client.post(CHAT, json={"system": "now: 1\nnow: 2\nYou are"})
-    assert counted == [(2, {"pattern": "now: .*"})]
+    assert counted == [(VOLATILE_LINES_REMOVED, 2, {"pattern": "now: .*"})]
+
+
+async def test_errors_are_counted(counted: list[Any]) -> None:
+    """Those of the gateway itself, by status; a replica's own errors are not."""
+    broken = _ok(b"data: 1\n\n", ReplicaLost("ActorDiedError"), headers=SSE)
+    replicas = FakeReplicas([ReplicasFull()], broken, _ok(b"{}", status=400), _ok(b"{}"))
+    async with _client(replicas) as client:
+        for _ in range(4):
+            await client.post(CHAT, json={})
+    assert counted == [(ERRORS, 1, {"status": "429"}), (ERRORS, 1, {"status": "503"})]
 
 
 async def test_the_first_byte_of_streams_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ class FakeGrafana:
     """What one Grafana holds; a test may change it as another user would.
 
     `before_save` is called once, just before a dashboard is saved. `fails` makes it answer
-    everything with that status.
+    everything with that status, `folder_conflict` is what it says of a folder that is there.
     """
 
     def __init__(self) -> None:
@@ -27,6 +27,7 @@ class FakeGrafana:
         self.before_save: Any = None
         self.fails: int | None = None
         self.role = "Admin"
+        self.folder_conflict = 409
         self.writes: list[str] = []
         self.url = ""
 
@@ -67,7 +68,9 @@ class FakeGrafana:
     def _create_folder(self, body: dict[str, Any]) -> Answer:
         same = [one for one in self.folders.values() if one["title"] == body["title"]]
         if body["uid"] in self.folders or same:
-            return 409, {"message": "a folder with the same name already exists in this location"}
+            return self.folder_conflict, {
+                "message": "a folder with the same name already exists in this location"
+            }
         self.folders[body["uid"]] = body | {"id": 7, "version": 1}
         return 200, self.folders[body["uid"]]
 

@@ -89,8 +89,10 @@ def test_an_edit_at_the_same_time_wins(grafana: FakeGrafana) -> None:
     assert sum(line.endswith(": updated") for line in said) == len(DASHBOARDS) - 1
 
 
-def test_a_folder_that_somebody_else_just_created(grafana: FakeGrafana) -> None:
+@pytest.mark.parametrize("conflict", [409, 412])
+def test_a_folder_that_somebody_else_just_created(grafana: FakeGrafana, conflict: int) -> None:
     """Two pushes at a time: the second finds what the first made."""
+    grafana.folder_conflict = conflict
     taken = {"uid": "warmturn", "title": "warmturn"}
     found = [(404, {"message": "folder not found"})]
     answer = grafana.answer
@@ -154,7 +156,7 @@ def test_a_grafana_that_is_down() -> None:
     assert said == [f"failed: no Grafana answers at {url}: [Errno 111] Connection refused"]
 
 
-@pytest.mark.parametrize("url", ["grafana:3000", "ftp://grafana", ""])
+@pytest.mark.parametrize("url", ["grafana:3000", "ftp://grafana", "http://grafana:abc", ""])
 def test_what_is_no_url(url: str) -> None:
     """The form is said."""
     status, said = run(url)

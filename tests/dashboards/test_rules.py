@@ -19,6 +19,8 @@ FALLBACKS = metrics.ROUTER_FALLBACKS.series + '{WorkerId="w1"}'
 SYNCED = metrics.REPLICA_SYNCED.series + '{replica="r1"}'
 IN_TIME = f'{metrics.TTFT.series}_bucket{{le="{TTFT_SLO_S}"}}'
 STREAMS = f"{metrics.TTFT.series}_count"
+BUSY = metrics.ERRORS.series + '{status="429"}'
+TOO_LARGE = metrics.ERRORS.series + '{status="413"}'
 UP = f'up{{job="{ROUTER_JOB}"}}'
 COUNTED = (PROMPT, CACHED, EXPECTED, IN_TIME, STREAMS)
 
@@ -87,9 +89,17 @@ CASES = (
         "nine of ten turns are late",
         {IN_TIME: "0+10x500"},
         90,
-        {"WarmturnTtftBurnFast", "WarmturnTtftBurnSlow"},
+        {"WarmturnSloBurnFast", "WarmturnSloBurnSlow"},
     ),
-    Case("four of ten are late", {IN_TIME: "0+60x500"}, 480, {"WarmturnTtftBurnSlow"}),
+    Case("four of ten are late", {IN_TIME: "0+60x500"}, 480, {"WarmturnSloBurnSlow"}),
+    Case("most get 429", {BUSY: "0+300x500"}, 90, {"WarmturnSloBurnFast", "WarmturnSloBurnSlow"}),
+    Case(
+        "none but 429 since the start",
+        {BUSY: "0+9x500", IN_TIME: "_x500", STREAMS: "_x500"},
+        90,
+        {"WarmturnSloBurnFast", "WarmturnSloBurnSlow"},
+    ),
+    Case("clients send what is too large", {TOO_LARGE: "0+300x500"}, 90),
     Case("they were late, and are not now", {IN_TIME: "0+10x60 600+100x500"}, 130),
 )
 

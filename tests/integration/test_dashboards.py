@@ -6,7 +6,7 @@ import math
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,16 +29,19 @@ from serve_app.local_cluster import LocalCluster
 from serve_app.metrics import PROMPT_TOKENS
 from tests.integration.conftest import Service
 
-SCRAPE_S = 1
+SCRAPE_S = 3
 WINDOW = "2m"
 """What a dashboard's interval is here."""
 
 EXPORT_S = 20.0
 """Ray's processes tell their node's agent of metrics every few seconds; it has to be here then."""
 
+PATIENCE_S = 60.0
+"""How long all else may take on a busy machine, each."""
+
 SESSIONS = 6
 WORDS = 700
-"""Prompts of about 2,700 tokens: two fill a primary cache, so that sessions come back."""
+"""Prompts of about 2,700 tokens: two fill a primary cache, so some come back from the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def running_prometheus(config: dict[str, Any], directory: Path) -> Iterator[Prom
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         with httpx.Client(base_url=f"http://{address}", timeout=30) as http:
-            _until(lambda: _is_ready(http), 30, "Prometheus is not ready")
+            assert _happens(lambda: _is_ready(http)), (directory / "log").read_text()
             yield Prometheus(http)
     finally:
         process.terminate()
@@ -92,11 +95,14 @@ def _is_ready(http: httpx.Client) -> bool:
         return False
 
 
-def _until(condition: Any, within_s: float, otherwise: str) -> None:
-    deadline_s = time.monotonic() + within_s
+def _happens(condition: Callable[[], bool]) -> bool:
+    """Wait for something; tell whether it happened in time."""
+    deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(SCRAPE_S)
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(SCRAPE_S / 2)
+    return True
 
 
 def _config(service: Service, cluster: LocalCluster) -> dict[str, Any]:
@@ -155,6 +161,14 @@ def _unanswered(prometheus: Prometheus, queries: list[Query]) -> list[Query]:
     return [one for one in queries if not prometheus.query(one.expr.replace(INTERVAL, WINDOW))]
 
 
+def _token_counts(replicas: list[str]) -> list[str]:
+    """Return queries for the tokens of all prompts: as the router counts them, and the engines."""
+    names = "|".join(replicas)
+    engines = f'{vllm.PROMPT_TOKENS}{{{vllm.REPLICA}=~"{names}"}}'
+    series = PROMPT_TOKENS.series, engines
+    return [f"sum(last_over_time({one}[1m])) or vector(0)" for one in series]
+
+
 def test_every_query_answers(
     service: Service,
     cluster: LocalCluster,
@@ -166,25 +180,34 @@ def test_every_query_answers(
     queries += [Query(one.name, one.name) for one in RECORDINGS]
     queries += [Query(one.value, alert.name) for alert in ALERTS for one in alert.conditions]
     with running_prometheus(_config(service, cluster), tmp_path) as prometheus:
-        expected = {"ray": {"up"}, ROUTER_JOB: {"up"}}
-        _until(lambda: prometheus.targets() == expected, 30, "something is not scraped")
+        everything = {"ray": {"up"}, ROUTER_JOB: {"up"}}
+        assert _happens(lambda: prometheus.targets() == everything), prometheus.targets()
         time.sleep(EXPORT_S)  # what was served before this test is exported by then
         replicas = httpx.get(f"{service.url}/warmturn/replicas").json()["replicas"]
-        names = "|".join(one["replica"] for one in replicas)
-        by_router = f"sum({PROMPT_TOKENS.series})"
-        by_engines = f'sum({vllm.PROMPT_TOKENS}{{{vllm.REPLICA}=~"{names}"}}) or vector(0)'
-        before = [prometheus.query(expr)[0] for expr in (by_router, by_engines)]
+        counts = _token_counts([one["replica"] for one in replicas])
+        before = [prometheus.query(expr)[0] for expr in counts]
         run = uuid.uuid4().hex
         tokens = 0
         for number in range(2):  # a rate is seen of what is there already
+            time.sleep(number * EXPORT_S)
             tokens += asyncio.run(_talk(service, 3, f"{run}-{number}"))
-            time.sleep(EXPORT_S)
+
+        def counted() -> list[float]:
+            after = [prometheus.query(expr)[0] for expr in counts]
+            return [now - then for now, then in zip(after, before, strict=True)]
+
+        def required() -> list[Query]:
+            return [one for one in _unanswered(prometheus, queries) if not one.empty_while]
+
+        assert _happens(lambda: counted() == [tokens, tokens]), (tokens, counted())
+        assert _happens(lambda: not required()), required()
         empty = _unanswered(prometheus, queries)
-        after = [prometheus.query(expr)[0] for expr in (by_router, by_engines)]
     with capsys.disabled():
         print(f"\n{len(queries)} queries, {len(queries) - len(empty)} with data")
         for one in empty:
             print(f"  empty: {one.legend}: {one.empty_while}: {one.expr}")
-    assert [one for one in empty if not one.empty_while] == []
-    assert [now - then for now, then in zip(after, before, strict=True)] == [tokens, tokens]
-    assert {one.empty_while for one in empty} <= {"no request was preempted", NO_TURN_WAITED}
+    assert {one.empty_while for one in empty} <= {
+        "no request was preempted",
+        "no request failed",
+        NO_TURN_WAITED,
+    }
