@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from policies.in_flight import InFlight, Load
 from policies.prefix_index import NO_MATCH, Match, PrefixIndex
-from policies.sessions import NO_RESIDENTS, Residents, Sessions
+from policies.releases import Release
+from policies.residency import NO_RESIDENTS, Residents
+from policies.sessions import Sessions
 from policies.types import ReplicaId, ReplicaState, Request, Tier
 
 
@@ -35,6 +37,9 @@ class Candidate:
     residents: Residents
     session_requests: int
     """Requests of the same session in flight here."""
+
+    releases: Sequence[Release]
+    """When those that run here release their blocks; left out where there are enough free ones."""
 
     @property
     def replica(self) -> ReplicaId:
@@ -75,6 +80,11 @@ class Candidate:
     def added_blocks(self) -> int:
         """GPU blocks of this prompt that it does not hold yet."""
         return self.request.blocks - self.match.gpu_blocks
+
+    @property
+    def computed_blocks(self) -> int:
+        """Blocks of this prompt that it holds in no memory of its own, and would add."""
+        return self.added_blocks - self.match.cpu_blocks
 
     @property
     def needed_blocks(self) -> int:
@@ -126,14 +136,17 @@ def gather_candidates(
         match = matches.get(replica, NO_MATCH)
         if not state.synced and replica == home:
             match = Match(earlier_blocks)
+        load = in_flight.load(replica)
+        is_tight = state.total_blocks - pinned_blocks(state, load) < request.blocks
         candidates.append(
             Candidate(
                 request=request,
                 state=state,
                 match=match,
-                load=in_flight.load(replica),
+                load=load,
                 residents=residents.get(replica, NO_RESIDENTS),
                 session_requests=in_flight.session_requests(request.session, replica),
+                releases=in_flight.releases(replica, state.hold_s, now_s) if is_tight else (),
             )
         )
     return candidates

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median
 
+from policies.releases import HoldTimes, Release
 from policies.types import Booking, ReplicaId, RequestId, SessionId
 
 _RECENT_BOOKINGS = 256
@@ -66,7 +67,9 @@ class InFlight:
     def __init__(self, expiry_s: float) -> None:
         self.expiry_s = expiry_s
         self._entries: dict[RequestId, _Entry] = {}
+        self._running: dict[ReplicaId, dict[RequestId, _Entry]] = {}
         self._loads: dict[ReplicaId, Load] = {}
+        self._hold_times = HoldTimes()
         self._sessions: Counter[tuple[SessionId | None, ReplicaId]] = Counter()
         self._recent_tokens: deque[int] = deque(maxlen=_RECENT_BOOKINGS)
         self._median_tokens: float | None = None
@@ -81,7 +84,9 @@ class InFlight:
             self._sessions[booking.session, booking.replica] += 1
             self._recent_tokens.append(booking.uncached_tokens)
             self._median_tokens = None
-        self._entries[booking.request] = _Entry(booking, now_s, load)
+        entry = self._entries[booking.request] = _Entry(booking, now_s, load)
+        if not booking.parked:
+            self._running.setdefault(booking.replica, {})[booking.request] = entry
         self._loads[booking.replica] = self.load(booking.replica) + load
 
     def first_byte(self, request: RequestId) -> None:
@@ -93,6 +98,13 @@ class InFlight:
             self._entries[request] = _Entry(booking, entry.booked_at_s, load)
             self._loads[booking.replica] += load - entry.load
 
+    def finish(self, request: RequestId, now_s: float) -> Booking | None:
+        """End a request, and learn from it how long one holds its memory if it got an answer."""
+        entry = self._entries.get(request)
+        if entry and entry.load.decoding:
+            self._hold_times.add(now_s - entry.booked_at_s)
+        return self.end(request)
+
     def end(self, request: RequestId) -> Booking | None:
         """Release all of a request, however it ended, and return what was booked for it."""
         entry = self._entries.pop(request, None)
@@ -103,6 +115,9 @@ class InFlight:
         if self._loads[booking.replica] == NO_LOAD:
             del self._loads[booking.replica]
         if not booking.parked:
+            del self._running[booking.replica][request]
+            if not self._running[booking.replica]:
+                del self._running[booking.replica]
             key = booking.session, booking.replica
             self._sessions[key] -= 1
             if not self._sessions[key]:
@@ -142,6 +157,17 @@ class InFlight:
     def load(self, replica: ReplicaId) -> Load:
         """Return what is in flight on a replica."""
         return self._loads.get(replica, NO_LOAD)
+
+    def releases(self, replica: ReplicaId, usual_s: float, now_s: float) -> list[Release]:
+        """Return when what runs on a replica will release its blocks.
+
+        `usual_s` is how long a request holds them there, as long as few of the fleet's are known.
+        """
+        remaining_s = self._hold_times.remaining_s
+        return [
+            Release(remaining_s(now_s - entry.booked_at_s, usual_s), entry.booking.blocks)
+            for entry in self._running.get(replica, {}).values()
+        ]
 
     def session_requests(self, session: SessionId | None, replica: ReplicaId) -> int:
         """Return how many requests of a session are in flight on a replica."""

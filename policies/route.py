@@ -7,7 +7,7 @@ from policies.candidate import Candidate
 from policies.ranking import Scored, rank
 from policies.scorers.kv_locality import own_s
 from policies.scorers.queue_depth import queue_depth
-from policies.session_rules import pick
+from policies.session_rules import Pick, pick
 from policies.tunables import Tunables
 from policies.types import Booking, Decision, Park, ReplicaId, Rule
 
@@ -22,9 +22,10 @@ def route(
 ) -> Decision | Park:
     """Decide where the candidates' request goes, or that it waits.
 
-    `home` is where its session lives, `median_uncached_tokens` the fleet's usual prefill. While no
-    replica has room for the request it waits, until `max_park_s` after its arrival. Raises
-    ValueError where there are no candidates.
+    `home` is where its session lives, `median_uncached_tokens` the fleet's usual prefill. While the
+    replica of its choice has no room for the request it waits, until `max_park_s` after its
+    arrival: in the engine's queue it would hold up all behind it, and could not change its mind.
+    Raises ValueError where there are no candidates.
     """
     if not candidates:
         msg = "there are no replicas"
@@ -32,14 +33,14 @@ def route(
     usual_tokens = median_uncached_tokens
     cold = {c.replica for c in candidates if _is_cold(c, usual_tokens, tunables)}
     ranked = rank(_isolate(_filter_open(candidates), cold, tunables), tunables, rng)
-    until_s = candidates[0].request.arrived_at_s + tunables.max_park_s
-    late = ""
-    if not any(scored.candidate.has_room for scored in ranked):
-        if now_s < until_s:
-            return _park(ranked, until_s)
-        late = f"; no replica had room in {tunables.max_park_s:g} s"
     picked = pick(ranked, home, tunables)
     chosen = picked.chosen
+    late = ""
+    if not chosen.candidate.has_room:
+        until_s = chosen.candidate.request.arrived_at_s + tunables.max_park_s
+        if now_s < until_s:
+            return _park(picked, ranked, until_s)
+        late = f"; it found no room in {tunables.max_park_s:g} s"
     split_from = home if picked.rule is Rule.SPLIT else None
     return Decision(
         replicas=(chosen.replica, *(s.replica for s in ranked if s is not chosen)),
@@ -80,17 +81,17 @@ def _isolate(
     return left if any(c.has_room for c in left) else candidates
 
 
-def _park(ranked: Sequence[Scored], until_s: float) -> Park:
-    """Wait for the best replica; of those that wait, first whose KV is at hand, then the oldest."""
-    candidate = ranked[0].candidate
+def _park(picked: Pick, ranked: Sequence[Scored], until_s: float) -> Park:
+    """Wait for the choice; of those that wait, first whose KV is at hand, then the oldest."""
+    candidate = picked.chosen.candidate
     request = candidate.request
     mostly_uncached = candidate.uncached_tokens > request.prompt_tokens / 2
     missing, needed = candidate.missing_blocks, candidate.needed_blocks
     return Park(
         until_s=until_s,
         order=(mostly_uncached, request.arrived_at_s),
-        reason=f"waits for {ranked[0]}: no replica has room, and it lacks {missing} of {needed} "
-        f"blocks with {candidate.requests} of {candidate.state.max_requests} requests",
+        reason=f"{picked.reason}; waits, as that lacks {missing} of {needed} blocks "
+        f"with {candidate.requests} of {candidate.state.max_requests} requests",
         seconds={scored.replica: scored.seconds for scored in ranked},
         booking=_book(candidate, cold=False, parked=True),
     )

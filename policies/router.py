@@ -23,6 +23,9 @@ from policies.types import (
 )
 from policies.waiting import Waiting
 
+_DECIDED_ANEW = 1
+"""Waiting requests that are decided anew, though their replica has no room, as another got some."""
+
 
 class Router:
     """Index, load in flight, sessions and waiting requests together.
@@ -49,6 +52,7 @@ class Router:
             max_lineages=tunables.max_lineages,
         )
         self.waiting = Waiting()
+        self._free_blocks: dict[ReplicaId, int] = {}  # when those that wait were last looked at
 
     def tune(self, tunables: Tunables) -> None:
         """Decide by other numbers from now on; what is known stays."""
@@ -100,8 +104,15 @@ class Router:
     def place_waiting(
         self, replicas: Sequence[ReplicaState], now_s: float, rng: Random
     ) -> list[Decision]:
-        """Return decisions on those that wait and now find room, or waited long enough."""
-        due = self.waiting.due(replicas, self.in_flight, now_s)
+        """Return decisions on those that wait and now find room, or waited long enough.
+
+        This costs little while no replica has more room than at the last call.
+        """
+        free_blocks = {state.replica: state.free_blocks for state in replicas}
+        has_more = any(free > self._free_blocks.get(one, 0) for one, free in free_blocks.items())
+        self._free_blocks = free_blocks
+        others = _DECIDED_ANEW if has_more else 0
+        due = self.waiting.due(replicas, self.in_flight, others, now_s)
         outcomes = [self.decide(request, replicas, now_s, rng) for request in due]
         return [outcome for outcome in outcomes if isinstance(outcome, Decision)]
 
@@ -117,7 +128,7 @@ class Router:
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended, however it did, or waits no longer."""
         self.waiting.discard(request)
-        if booking := self.in_flight.end(request):
+        if booking := self.in_flight.finish(request, now_s):
             self._end_turns((booking,), now_s)
 
     def forget(self, replica: ReplicaId, now_s: float) -> tuple[Booking, ...]:

@@ -1,11 +1,11 @@
 """Which replica each session lives on, and how much it still counts there between its turns."""
 
-import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from policies.lineages import Lineages
+from policies.residency import Residency, Residents
 from policies.types import BlockHash, ReplicaId, SessionId
 
 _THINK_WEIGHT = 0.3
@@ -13,9 +13,6 @@ _THINK_WEIGHT = 0.3
 
 _LEAST_THINK_S = 1.0
 """A session that answers at once is not forgotten at once."""
-
-_LEAST_WEIGHT = 0.01
-"""Sessions that are less likely than this to return count for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +45,6 @@ class LastTurn:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Residents:
-    """Sessions between turns that live on a replica, and the GPU blocks they are about to claim.
-
-    Both are sums over sessions, each weighted by how likely it is still to return.
-    """
-
-    sessions: float = 0.0
-    blocks: float = 0.0
-
-
-NO_RESIDENTS = Residents()
-
-
 class Sessions:
     """The sessions seen in the last `expiry_s`, at most `max_sessions`, and their `lineages`.
 
@@ -83,7 +66,7 @@ class Sessions:
         self.expiry_s = expiry_s
         self.max_sessions = max_sessions
         self._sessions: dict[SessionId, Session] = {}
-        self._residents: dict[SessionId, Session] = {}
+        self._residency = Residency()
         self.lineages = Lineages(max_lineages)
 
     def __len__(self) -> int:
@@ -134,19 +117,10 @@ class Sessions:
             self._put(session, replace(known, seen_at_s=now_s, ended_at_s=now_s))
 
     def residents(
-        self, busy: Container[tuple[SessionId | None, ReplicaId]], now_s: float
+        self, busy: Iterable[tuple[SessionId | None, ReplicaId]], now_s: float
     ) -> dict[ReplicaId, Residents]:
         """Return what lives on each replica, without sessions that are `busy` there."""
-        counts: dict[ReplicaId, float] = {}
-        blocks: dict[ReplicaId, float] = {}
-        for session, known in self._residents.items():
-            replica = known.replica
-            if (session, replica) in busy:
-                continue
-            if (weight := self._weight(known, now_s)) >= _LEAST_WEIGHT:
-                counts[replica] = counts.get(replica, 0.0) + weight
-                blocks[replica] = blocks.get(replica, 0.0) + weight * known.blocks
-        return {replica: Residents(counts[replica], blocks[replica]) for replica in counts}
+        return self._residency.sums(busy, now_s)
 
     def expire(self, now_s: float) -> None:
         """Forget sessions that were not seen for too long."""
@@ -155,21 +129,16 @@ class Sessions:
         )
         for session, _ in list(unseen):
             self._forget(session)
-        self._residents = {
-            session: known
-            for session, known in self._residents.items()
-            if self._weight(known, now_s) >= _LEAST_WEIGHT
-        }
-
-    def _weight(self, known: Session, now_s: float) -> float:
-        half_life_s = max(known.think_s, _LEAST_THINK_S) * self.half_life_thinks
-        return math.exp2((known.seen_at_s - now_s) / half_life_s)
 
     def _put(self, session: SessionId, known: Session) -> None:
         self._sessions[session] = known
-        self._residents[session] = known
+        if known.ended_at_s is None:
+            self._residency.discard(session)
+        else:
+            half_life_s = max(known.think_s, _LEAST_THINK_S) * self.half_life_thinks
+            self._residency.add(session, known.replica, known.blocks, half_life_s, known.seen_at_s)
 
     def _forget(self, session: SessionId) -> None:
         del self._sessions[session]
-        self._residents.pop(session, None)
+        self._residency.discard(session)
         self.lineages.forget(session)

@@ -44,8 +44,8 @@ class Tunables:
     interference_ratio: float = 1.0
     """Seconds that each decoding request loses to each second of prefill beside it."""
 
-    rewanted_ratio: float = 0.5
-    """Chance that a block evicted now is wanted again."""
+    eviction_cost_ratio: float = 4.0
+    """Seconds that the fleet loses later to each second of prefill whose KV is evicted now."""
 
     expect_s: float = 30.0
     """How long blocks are expected where a request for them was sent."""

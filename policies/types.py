@@ -120,7 +120,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """A request waits at the router, until `until_s` at most, as no replica has room for it.
+    """A request waits at the router, until `until_s` at most, as its choice has no room for it.
 
     Of those that wait, the least `order` goes first. `booking` is what it adds meanwhile to the
     cost of the replica it would go to.

@@ -1,17 +1,18 @@
-"""Requests that wait at the router until a replica has room for them."""
+"""Requests that wait at the router until the replica of their choice has room for them."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from policies.candidate import is_open, pinned_blocks
 from policies.in_flight import InFlight
-from policies.types import Park, ReplicaState, Request, RequestId
+from policies.types import Park, ReplicaId, ReplicaState, Request, RequestId
 
 
 class Waiting:
-    """Who waits, and who of them may go."""
+    """Who waits, and who of them is to be decided anew."""
 
     def __init__(self) -> None:
-        self._parked: dict[RequestId, tuple[Request, Park]] = {}
+        self._parked: dict[RequestId, tuple[Request, Park]] = {}  # the one decided last at the end
 
     def __len__(self) -> int:
         """How many wait."""
@@ -23,6 +24,7 @@ class Waiting:
 
     def add(self, request: Request, park: Park) -> None:
         """Let a request wait, anew if it did already."""
+        self.discard(request.request)
         self._parked[request.request] = request, park
 
     def discard(self, request: RequestId) -> None:
@@ -30,21 +32,40 @@ class Waiting:
         self._parked.pop(request, None)
 
     def due(
-        self, replicas: Iterable[ReplicaState], in_flight: InFlight, now_s: float
+        self, replicas: Iterable[ReplicaState], in_flight: InFlight, others: int, now_s: float
     ) -> Iterator[Request]:
-        """Yield those that a replica may have room for, or that waited long enough, in order.
+        """Yield those for which their replica may have room, or that waited long enough, in order.
 
-        What the caller books for one counts before the next is looked at.
+        With them come `others`, those whose last decision is the oldest: theirs may have become
+        the wrong replica to wait for. What the caller books for one counts before the next.
         """
-        states = list(replicas)
-        for request, park in sorted(self._parked.values(), key=lambda parked: parked[1].order):
-            blocks = park.booking.blocks
-            if now_s >= park.until_s or any(_fits(blocks, one, in_flight) for one in states):
+        states = {state.replica: state for state in replicas}
+        free_blocks: dict[ReplicaId, int | None] = {}
+
+        def is_due(park: Park) -> bool:
+            replica = park.booking.replica
+            if now_s >= park.until_s or replica not in states:
+                return True
+            state = states[replica]
+            if replica not in free_blocks:
+                free_blocks[replica] = _free_blocks(state, in_flight)
+            free = free_blocks[replica]
+            return free is not None and free >= min(park.booking.blocks, state.total_blocks)
+
+        again = set(islice(self._parked, others))
+        candidates = [
+            (park, request)
+            for name, (request, park) in self._parked.items()
+            if name in again or is_due(park)
+        ]
+        candidates.sort(key=lambda parked: parked[0].order)
+        for park, request in candidates:
+            if request.request in again or is_due(park):
                 yield request
+                free_blocks.clear()
 
 
-def _fits(blocks: int, state: ReplicaState, in_flight: InFlight) -> bool:
-    """Tell whether a replica may have room for so many blocks, or for as many as it has at all."""
+def _free_blocks(state: ReplicaState, in_flight: InFlight) -> int | None:
+    """Return the blocks that another request could have at once; None where it is not let in."""
     load = in_flight.load(state.replica)
-    free = state.total_blocks - pinned_blocks(state, load)
-    return is_open(state, load) and free >= min(blocks, state.total_blocks)
+    return state.total_blocks - pinned_blocks(state, load) if is_open(state, load) else None

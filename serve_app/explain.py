@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from policies.candidate import pinned_blocks, requests
+from policies.residency import NO_RESIDENTS, Residents
 from policies.router import Router
-from policies.sessions import NO_RESIDENTS, Residents
 from policies.types import ReplicaState
 from serve_app.decision_log import LoggedTurn
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, pvariance
 
 from policies.candidate import pinned_blocks, requests
+from policies.residency import NO_RESIDENTS, Residents
 from policies.router import Router
-from policies.sessions import NO_RESIDENTS, Residents
 from policies.types import ReplicaState
 from serve_app import metrics
 from serve_app.metric import Metric, Sample

@@ -10,10 +10,9 @@ from policies.types import ReplicaId, ReplicaState, Request, RequestId
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A request waits at the router, until `until_s` at most; the least `order` goes first."""
+    """A request waits at the router, until `until_s` at most."""
 
     until_s: float
-    order: tuple[bool, float]
 
 
 class Policy(Protocol):
@@ -22,7 +21,15 @@ class Policy(Protocol):
     def place(
         self, request: Request, replicas: Sequence[ReplicaState], now_s: float
     ) -> ReplicaId | Wait:
-        """Return where a request goes; ask again later if it waits."""
+        """Return where a request goes, or that it waits: `place_waiting` says when it goes."""
+
+    def place_waiting(
+        self, replicas: Sequence[ReplicaState], now_s: float
+    ) -> list[tuple[RequestId, ReplicaId]]:
+        """Return which of the waiting requests go now, and where.
+
+        Asked whenever a request ended, and when one has waited as long as it may.
+        """
 
     def first_byte(self, request: RequestId, now_s: float) -> None:
         """Note that a request's prefill is done."""
@@ -42,6 +49,12 @@ class Policy(Protocol):
 
 class Peer:
     """A policy that takes no notice of anything; peers override what they look at."""
+
+    def place_waiting(
+        self, replicas: Sequence[ReplicaState], now_s: float
+    ) -> list[tuple[RequestId, ReplicaId]]:
+        """Let none wait."""
+        return []
 
     def first_byte(self, request: RequestId, now_s: float) -> None:
         """Take no notice."""

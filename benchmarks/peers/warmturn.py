@@ -23,8 +23,15 @@ class Warmturn:
         """Return where a request goes, or that it waits."""
         outcome = self._router.decide(request, replicas, now_s, self._rng)
         if isinstance(outcome, Park):
-            return Wait(outcome.until_s, outcome.order)
+            return Wait(outcome.until_s)
         return outcome.replica
+
+    def place_waiting(
+        self, replicas: Sequence[ReplicaState], now_s: float
+    ) -> list[tuple[RequestId, ReplicaId]]:
+        """Return which of the waiting requests go now, and where."""
+        decisions = self._router.place_waiting(replicas, now_s, self._rng)
+        return [(one.booking.request, one.replica) for one in decisions]
 
     def first_byte(self, request: RequestId, now_s: float) -> None:
         """Note that a request's prefill is done."""

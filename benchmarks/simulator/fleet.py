@@ -14,7 +14,7 @@ from benchmarks.simulator.progress import Admitted, FirstToken, Progress
 from benchmarks.simulator.traffic import Arrival, Traffic
 from benchmarks.simulator.turn import Turn
 from policies.kv_events import EventBatch
-from policies.types import ReplicaId, RequestId
+from policies.types import ReplicaId, ReplicaState, RequestId
 
 _TICK_S = 1.0
 
@@ -27,7 +27,7 @@ class _Wake:
 
 @dataclass(frozen=True, slots=True)
 class _Unpark:
-    request: RequestId
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Fleet:
         self._operate = operate
         self._agenda: list[tuple[float, int, Turn | _Wake | _Unpark | _Tick]] = []
         self._order = count()
-        self._parked: dict[RequestId, tuple[tuple[bool, float], Turn]] = {}
+        self._parked: dict[RequestId, Turn] = {}
         self._sequences: dict[ReplicaId, int] = {}
 
     @property
@@ -69,7 +69,7 @@ class Fleet:
     @property
     def parked(self) -> Sequence[Turn]:
         """What waits at the router."""
-        return [turn for _, turn in self._parked.values()]
+        return list(self._parked.values())
 
     def join(self, engine: Engine, now_s: float) -> None:
         """Add a replica, with a name that none had before."""
@@ -104,9 +104,8 @@ class Fleet:
                 case _Wake(engine, at_s):
                     if at_s == engine.next_at_s:  # else it changed its plans
                         self._progress(engine, engine.advance(now_s), now_s)
-                case _Unpark(request):
-                    if request in self._parked:
-                        self._place(self._parked[request][1], now_s)
+                case _Unpark():
+                    self._unpark(now_s)
                 case _Tick():
                     self._policy.tick(now_s)
                     if self._operate:
@@ -117,19 +116,28 @@ class Fleet:
     def _place(self, turn: Turn, now_s: float) -> None:
         """Ask the policy where a turn goes, and send it there unless it waits."""
         request = turn.request
-        states = [engine.state for engine in self._engines.values() if not engine.draining]
+        states = self._states()
         began = time.perf_counter()
         placed = self._policy.place(request, states, now_s)
         self._measurements.decide_s += time.perf_counter() - began
         self._measurements.decisions += 1
         if isinstance(placed, Wait):
-            if request.request not in self._parked:
-                self._put(placed.until_s, _Unpark(request.request))
-            self._parked[request.request] = placed.order, turn
-            return
-        self._parked.pop(request.request, None)
-        engine = self._engines[placed]
-        self._measurements.placed(turn, placed, now_s)
+            self._put(placed.until_s, _Unpark())
+            self._parked[request.request] = turn
+        else:
+            self._send(turn, placed, now_s)
+
+    def _unpark(self, now_s: float) -> None:
+        """Send those of the waiting turns that the policy lets go."""
+        for request, replica in self._policy.place_waiting(self._states(), now_s):
+            self._send(self._parked.pop(request), replica, now_s)
+
+    def _states(self) -> list[ReplicaState]:
+        return [engine.state for engine in self._engines.values() if not engine.draining]
+
+    def _send(self, turn: Turn, replica: ReplicaId, now_s: float) -> None:
+        engine = self._engines[replica]
+        self._measurements.placed(turn, replica, now_s)
         self._progress(engine, engine.submit(turn, now_s), now_s)
 
     def _progress(self, engine: Engine, progress: Sequence[Progress], now_s: float) -> None:
@@ -151,7 +159,7 @@ class Fleet:
         if engine.next_at_s < inf:
             self._put(engine.next_at_s, _Wake(engine, engine.next_at_s))
         self._let_go(engine, now_s)
-        if released:
+        if released and self._parked:
             self._unpark(now_s)
 
     def _let_go(self, engine: Engine, now_s: float) -> None:
@@ -160,12 +168,6 @@ class Fleet:
             self._leaving.remove(engine.replica)
             del self._engines[engine.replica]
             self._policy.forget(engine.replica, now_s)
-
-    def _unpark(self, now_s: float) -> None:
-        """Ask again for what waits, in its order."""
-        for _, turn in sorted(self._parked.values(), key=lambda item: item[0]):
-            if turn.request.request in self._parked:  # else it was placed meanwhile
-                self._place(turn, now_s)
 
     def _tell(self, engine: Engine, now_s: float, *, first: bool = False) -> None:
         events = engine.memory.events.take()

@@ -1,6 +1,7 @@
 """Seconds until a replica would begin with a request's own prefill."""
 
 from policies.candidate import Candidate
+from policies.releases import wait_s
 from policies.tunables import Tunables
 
 
@@ -9,13 +10,16 @@ def queue_depth(candidate: Candidate, tunables: Tunables) -> float:
 
         prefill_wait_s = booked uncached tokens / prefill_tokens_per_s
                          * (1 + decode_share_ratio * decoding requests)
-        memory_wait_s  = hold_s * missing blocks / pinned blocks
+        memory_wait_s  = time until running requests have released the missing blocks
+                         + hold_s * missing blocks beyond those / pinned blocks
 
-    Requests release their blocks evenly: all that are pinned now within `hold_s`.
+    Those beyond are pinned by requests that the router does not know of.
     """
     state, load = candidate.state, candidate.load
     slowdown = 1 + tunables.decode_share_ratio * load.decoding
     prefill_wait_s = load.uncached_tokens / state.prefill_tokens_per_s * slowdown
     missing = candidate.missing_blocks
-    memory_wait_s = state.hold_s * missing / candidate.pinned_blocks if missing else 0.0
-    return prefill_wait_s + memory_wait_s
+    if not missing:
+        return prefill_wait_s
+    memory_wait_s, beyond = wait_s(candidate.releases, missing)
+    return prefill_wait_s + memory_wait_s + state.hold_s * beyond / candidate.pinned_blocks

@@ -1,5 +1,6 @@
 """Short ways to say what a test is about, with everything else ordinary."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from policies.candidate import Candidate
 from policies.in_flight import Load
 from policies.kv_events import EngineHash, Stored
 from policies.prefix_index import Match
-from policies.sessions import Residents
+from policies.releases import Release
+from policies.residency import Residents
 from policies.types import (
     BlockHash,
     Booking,
@@ -84,6 +86,7 @@ def make_candidate(
     load: Load | None = None,
     residents: Residents | None = None,
     session_requests: int = 0,
+    releases: Sequence[Release] = (),
     request: Request | None = None,
     **state: Any,
 ) -> Candidate:
@@ -95,6 +98,7 @@ def make_candidate(
         load=load or Load(),
         residents=residents or Residents(),
         session_requests=session_requests,
+        releases=releases,
     )
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.in_flight import InFlight, Load
+from policies.releases import Release
 from policies.types import Booking, ReplicaId, RequestId, SessionId
 from tests.policies.makers import make_booking
 
@@ -37,6 +38,22 @@ def test_booked_again_elsewhere() -> None:
     in_flight.book(make_booking(replica="r2"), 1)
     assert in_flight.load(R1) == Load()
     assert in_flight.load(R2) == Load(100, 10, prefilling=1)
+
+
+def test_who_releases_what_and_when() -> None:
+    """What runs on a replica releases its blocks as others did that were answered."""
+    in_flight = InFlight(expiry_s=60)
+    for number in range(40):
+        in_flight.book(make_booking(f"old{number}"), 0)
+        if number % 2:  # the others were rejected, or their clients left
+            in_flight.first_byte(RequestId(f"old{number}"))
+        in_flight.finish(RequestId(f"old{number}"), 10 if number % 2 else 1)
+    in_flight.book(make_booking("new", blocks=7), 20)
+    in_flight.book(make_booking("waiting", parked=True), 20)
+    assert in_flight.releases(R1, usual_s=99, now_s=24) == [Release(6, 7)]
+    assert in_flight.releases(R2, usual_s=99, now_s=24) == []
+    in_flight.end(RequestId("new"))
+    assert in_flight.releases(R1, usual_s=99, now_s=24) == []
 
 
 def test_parked() -> None:

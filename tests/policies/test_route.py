@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from policies.candidate import Candidate
 from policies.in_flight import Load
+from policies.residency import Residents
 from policies.route import route
 from policies.scorers import SCORERS
-from policies.sessions import Residents
 from policies.tunables import Tunables
 from policies.types import Decision, Park, ReplicaId, Rule, Tier
 from tests.policies.makers import make_candidate, make_request
@@ -199,7 +199,7 @@ def test_rule_5_needs_room_elsewhere() -> None:
 
 
 def test_waiting_for_memory() -> None:
-    """A request waits where no replica has room, the best one's cost being booked meanwhile."""
+    """A request waits while its choice has no room, its prefill being booked there meanwhile."""
     candidates = make_candidate("r1", free_blocks=90), make_candidate("r2", free_blocks=95)
     park = wait(*candidates, now_s=29.9)
     assert park.until_s == 30
@@ -210,14 +210,18 @@ def test_waiting_for_memory() -> None:
     assert set(park.seconds) == {R1, R2}
     late = decide(*candidates, now_s=30)
     assert late.replica == R2
-    assert "no replica had room in 30 s" in late.reason
+    assert "it found no room in 30 s" in late.reason
     assert not late.booking.parked
 
 
-def test_no_waiting_where_one_has_room() -> None:
-    """One replica with room is enough not to wait, even if another is chosen."""
-    warm = make_candidate("r1", gpu=100, free_blocks=95)
-    assert decide(warm, make_candidate("r2")).replica == R1
+def test_waiting_for_the_cache() -> None:
+    """A request waits for the replica that has its KV, unless another one is better by then."""
+    warm, cold = make_candidate("r1", gpu=100, free_blocks=95), make_candidate("r2")
+    park = wait(warm, cold)
+    assert (park.booking.replica, park.booking.uncached_tokens) == (R1, 1)
+    assert decide(warm, cold, now_s=30).replica == R1
+    overdue = make_candidate("r1", gpu=100, free_blocks=95, hold_s=1000)
+    assert decide(overdue, cold).replica == R2
 
 
 def test_waiting_for_a_place() -> None:

@@ -72,7 +72,7 @@ def test_a_session_by_lineage() -> None:
 def test_siblings_stay_together() -> None:
     """The blocks of a prompt that was just sent somewhere are expected there at once."""
     router = make_router(placement_slack_s=0)
-    prompt = list(range(500))
+    prompt = list(range(400))
     first = decide(router, make_turn("q1", *prompt))
     router.first_byte(RequestId("q1"))
     sibling = decide(router, make_turn("q2", *prompt, session="other"))
@@ -82,7 +82,7 @@ def test_siblings_stay_together() -> None:
     router.end(RequestId("q2"), 40)
     router.expire(40)
     later = decide(router, make_turn("q3", *prompt, session="third"), now_s=40)
-    assert later.booking.uncached_tokens == 500 * BLOCK_SIZE + 2
+    assert later.booking.uncached_tokens == 400 * BLOCK_SIZE + 2
 
 
 def test_new_sessions_spread() -> None:

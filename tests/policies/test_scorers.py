@@ -8,16 +8,17 @@ import pytest
 
 from policies.candidate import Candidate
 from policies.in_flight import Load
+from policies.releases import Release
+from policies.residency import Residents
 from policies.scorers import SCORERS
 from policies.scorers.kv_locality import kv_locality
 from policies.scorers.kv_pressure import kv_pressure
 from policies.scorers.queue_depth import queue_depth
-from policies.sessions import Residents
 from policies.tunables import SCORER_NAMES, Tunables
 from policies.types import Tier
 from tests.policies.makers import make_candidate, make_request
 
-TUNABLES = Tunables(decode_share_ratio=0.1, interference_ratio=0.2, rewanted_ratio=0.5)
+TUNABLES = Tunables(decode_share_ratio=0.1, interference_ratio=0.2, eviction_cost_ratio=0.5)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,8 @@ TUNABLES = Tunables(decode_share_ratio=0.1, interference_ratio=0.2, rewanted_rat
         (make_candidate(load=Load(uncached_tokens=3000), prefill_tokens_per_s=500), 6),
         (make_candidate(load=Load(uncached_tokens=3000, decoding=5)), 3 * 1.5),
         (make_candidate(load=Load(decoding=5)), 0),
-        # 80 blocks are free, 920 pinned for 10 s: the missing 20 come after 20 / 920 of that.
+        # 80 blocks are free, 920 pinned by nobody knows whom: the missing 20 come after 20 / 920
+        # of the time for which requests hold their memory.
         (make_candidate(free_blocks=80), 10 * 20 / 920),
         (make_candidate(load=Load(blocks=920)), 10 * 20 / 920),
         (make_candidate(load=Load(blocks=920), free_blocks=50), 10 * 50 / 950),
@@ -37,6 +39,10 @@ TUNABLES = Tunables(decode_share_ratio=0.1, interference_ratio=0.2, rewanted_rat
         (make_candidate(free_blocks=30, gpu=60, session_requests=1), 10 * 10 / 970),
         (make_candidate(free_blocks=80, hold_s=3), 3 * 20 / 920),
         (make_candidate(free_blocks=0, load=Load(uncached_tokens=500)), 0.5 + 10 * 100 / 1000),
+        # The first of two requests ends sooner than the earlier one alone.
+        (make_candidate(free_blocks=80, releases=[Release(6, 20), Release(3, 500)]), 2),
+        (make_candidate(free_blocks=80, releases=[Release(6, 20), Release(3, 10)]), 2 + 6),
+        (make_candidate(free_blocks=80, releases=[Release(6, 10)]), 6 + 10 * 10 / 920),
         # A prompt as large as the whole cache waits for all of it.
         (make_candidate(free_blocks=90, total_blocks=100), 10 * 10 / 10),
         (make_candidate(free_blocks=20, total_blocks=50), 10 * 30 / 30),
@@ -72,7 +78,7 @@ def test_kv_locality(candidate: Candidate, seconds: float) -> None:
     [
         (make_candidate(), 0),
         (make_candidate(residents=Residents(9, 900)), 0),
-        # 930 + 100 blocks are 30 more than there are: 300 tokens, half of them wanted again.
+        # 930 + 100 blocks are 30 more than there are: 300 tokens, at half the price.
         (make_candidate(residents=Residents(9, 930)), 0.15),
         (make_candidate(residents=Residents(9, 930), prefill_tokens_per_s=500), 0.3),
         (make_candidate(residents=Residents(9, 500), free_blocks=570), 0.15),
@@ -80,7 +86,8 @@ def test_kv_locality(candidate: Candidate, seconds: float) -> None:
         (make_candidate(residents=Residents(9, 5000)), 0.5),
         (make_candidate(residents=Residents(9, 5000), gpu=60), 0.2),
         (make_candidate(residents=Residents(9, 5000), gpu=100), 0),
-        (make_candidate(residents=Residents(9, 5000), cpu=100), 0.5),
+        (make_candidate(residents=Residents(9, 5000), gpu=20, cpu=30), 0.25),
+        (make_candidate(residents=Residents(9, 5000), shared=100), 0.5),
     ],
 )
 def test_kv_pressure(candidate: Candidate, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Requests for which no replica has room wait at the router."""
+"""Requests wait at the router while the replica of their choice has no room."""
 
 from random import Random
 
@@ -11,9 +11,9 @@ FULL = make_state("r1", total_blocks=100, free_blocks=0)
 FREE = make_state("r1", total_blocks=100, free_blocks=100)
 
 
-def make_router() -> Router:
-    """Return a router at which requests wait for at most 30 s."""
-    return Router(Tunables(max_park_s=30.0))
+def make_router(max_park_s: float = 30.0) -> Router:
+    """Return a router at which requests wait for so long at most."""
+    return Router(Tunables(max_park_s=max_park_s))
 
 
 def park(router: Router, name: str, at_s: float, blocks: int = 50) -> None:
@@ -91,3 +91,27 @@ def test_what_waits_costs_the_replica_it_waits_for() -> None:
     assert placed(router, FREE, 1) == ["q1"]
     assert router.in_flight.load(FREE.replica).uncached_tokens == 500
     assert router.in_flight.load(FREE.replica).blocks == 50
+
+
+def test_a_change_of_mind() -> None:
+    """One that waits for a full replica is decided anew whenever another has more room."""
+    router = make_router(max_park_s=1000.0)
+    for at_s in range(4):
+        park(router, f"q{at_s}", at_s)
+    room = [make_state("r2", total_blocks=1000, free_blocks=free) for free in (0, 800, 700, 900)]
+    gone = [router.place_waiting([FULL, state], 5, Random(0)) for state in room]
+    assert [[(one.booking.request, one.replica) for one in each] for each in gone] == [
+        [],
+        [("q0", "r2")],
+        [],
+        [("q1", "r2")],
+    ]
+
+
+def test_what_waits_for_a_replica_that_is_gone_is_decided_anew() -> None:
+    """It goes to another one at once."""
+    router = make_router()
+    park(router, "q1", 0)
+    router.forget(FULL.replica, 1)
+    other = make_state("r2", total_blocks=100, free_blocks=100)
+    assert [one.replica for one in router.place_waiting([other], 1, Random(0))] == ["r2"]
