@@ -1,9 +1,12 @@
 """What the documents list is what there is."""
 
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
+from benchmarks.peers.registry import POLICIES
+from benchmarks.report import replaced
+from benchmarks.simulator.presets import PRESETS
 from dashboards.alerts import ALERTS
 from policies.prefix_break import Kind
 from policies.tunables import Tunables
@@ -29,6 +32,26 @@ def test_serve_yaml_has_the_defaults() -> None:
     content = serve_file.load(ROOT / "serve.yaml")
     assert serve_file.deployment(content, "gateway")["user_config"]["routing"]
     assert serve_file.user_config(content) == UserConfig()
+
+
+def test_the_benchmarks_policies_and_numbers_are_those_of_the_simulator() -> None:
+    """In docs/benchmarks.md: every policy by name, and the default hardware's numbers."""
+    text = (ROOT / "docs/benchmarks.md").read_text()
+    table = text[text.index("## The policies") : text.index("## Results")]
+    names = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for cell in names for name in re.findall(r"`([\w-]+)`", cell)} == set(POLICIES)
+    table = text[text.index("## The replicas") : text.index("## The policies")]
+    listed = re.findall(r"^\| `(\w+)` \| (\S+)", table, re.MULTILINE)
+    hardware = asdict(PRESETS["kimi-b200-host"])
+    assert {name: float(value.replace(",", "")) for name, value in listed} == {
+        name: value for name, value in hardware.items() if name != "shrink_ratio"
+    }
+
+
+def test_a_report_has_its_place() -> None:
+    """In docs/benchmarks.md."""
+    text = (ROOT / "docs/benchmarks.md").read_text()
+    assert "a table" in replaced(text, "a table")
 
 
 def test_every_kind_of_break_is_explained() -> None:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.generated_sessions import generate_sessions
 from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
 from benchmarks.trace_session import TraceRequest, TraceSession, common_blocks
+from benchmarks.trace_summary import summary
 from benchmarks.traces import read_sessions, write_sessions
 
 PUBLIC_TRACE = Path(os.environ.get("WARMTURN_TRACE", "../shared/traces/weka_agentic_dev.jsonl.gz"))
@@ -31,6 +32,16 @@ def make_session(*prompt_tokens: int, think_s: float = 1.0) -> TraceSession:
         for tokens in prompt_tokens
     )
     return TraceSession("s", "s", 64, 128, 64, steps)
+
+
+def test_a_summary_counts_what_each_turn_adds() -> None:
+    """Two prompts of which the second has four blocks more and a rest."""
+    text = summary([make_session(640, 900)])
+    assert text.startswith("1 sessions, 2 requests")
+    assert "| ... of them new since the step before | 260 | 260 | 260 | 260 | 260 |" in text
+    assert text.endswith(
+        "100% grew by at least the answer to it. Answers are 4% of what they grew by."
+    )
 
 
 def test_subagents_run_beside_each_other(tmp_path: Path) -> None:

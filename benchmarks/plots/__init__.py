@@ -1,0 +1,1 @@
+"""Figures of what simulations gave; `python -m benchmarks.plots` draws them."""

@@ -1,0 +1,155 @@
+"""Prints the tables of docs/benchmarks.md from results that `benchmarks.simulate` wrote.
+
+    python -m benchmarks.report RESULTS.json ... [--into docs/benchmarks.md]
+
+Every figure is the median over seeds, with the least and the most in parentheses.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.knee import Knee, at_load, best_peer, knee
+from benchmarks.simulated_runs import Measure, Runs, Spread, is_ours, read_runs
+from benchmarks.simulator.measurements import TTFT_SLO_S
+
+BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
+_PAST_KNEE = 1.5
+"""How far past its knee a policy is looked at."""
+
+
+def main(
+    results: Annotated[list[str], typer.Argument(help="FILE or LABEL=FILE, several times.")],
+    into: Annotated[
+        Path | None, typer.Option(help=f"Document whose lines from {BEGIN} on are replaced.")
+    ] = None,
+) -> None:
+    """Print the tables, or write them into a document."""
+    try:
+        text = report(read_runs(results))
+        if into:
+            into.write_text(replaced(into.read_text(), text))
+    except (OSError, ValueError) as wrong:
+        raise typer.BadParameter(str(wrong)) from wrong
+    if not into:
+        print(text)
+
+
+def report(runs: Runs) -> str:
+    """Return all tables, with the commands that made the results."""
+    main_size = runs.of_main_size()
+    parts = [
+        "```\n" + "\n".join(runs.commands) + "\n```",
+        _overview(main_size),
+        "Time to first token, 90th percentile, seconds, by live sessions per replica:",
+        _by_load(main_size, lambda one: one.ttft_s.p90, ".2f"),
+        f"Requests per second and replica whose first token came within {TTFT_SLO_S:g} s:",
+        _by_load(main_size, lambda one: one.goodput_rps / one.replicas, ".3f"),
+        "Captured reuse: cached tokens by those that unlimited memory and perfect placement have:",
+        _by_load(main_size, lambda one: one.captured_ratio, ".3f"),
+    ]
+    return "\n\n".join(parts)
+
+
+def replaced(document: str, text: str) -> str:
+    """Return the document with `text` between its marks; ValueError where it has none."""
+    begin, end = document.find(BEGIN), document.find(END)
+    if not 0 <= begin < end:
+        msg = f"there is no {BEGIN} ... {END} in it"
+        raise ValueError(msg)
+    return f"{document[: begin + len(BEGIN)]}\n{text}\n{document[end:]}"
+
+
+def _overview(runs: Runs) -> str:
+    """Return the knees, and what each policy is like at the best peer's knee and past its own."""
+    peer = best_peer(runs)
+    peers_knee = knee(runs, peer) if peer else None
+    rows = []
+    for policy in sorted(runs.policies, key=lambda one: -knee(runs, one).load.median):
+        own = knee(runs, policy)
+        rows.append(
+            [
+                policy,
+                _knee(own),
+                _ratio(own, peers_knee),
+                _at(runs, policy, peers_knee, lambda one: one.ttft_s.p90, ".2f"),
+                _at(runs, policy, peers_knee, lambda one: one.captured_ratio, ".3f"),
+                _at(runs, policy, peers_knee, lambda one: one.dispersion, ".2f"),
+                _past_knee(runs, policy, own),
+            ]
+        )
+    at = f"at {peer}'s knee" if peer else "at the best peer's knee"
+    head = [
+        "policy",
+        f"knee: sessions per replica with p90 <= {TTFT_SLO_S:g} s",
+        "of the best peer's",
+        f"p90, s, {at}",
+        f"captured reuse {at}",
+        f"dispersion {at}",
+        f"goodput at {_PAST_KNEE:g}x its knee, of its best",
+    ]
+    seeds = ", ".join(map(str, runs.seeds))
+    return f"{runs.results[0].replicas} replicas, seeds {seeds}:\n\n{_table(head, rows)}"
+
+
+def _by_load(runs: Runs, measure: Measure, form: str) -> str:
+    """Return a table of one measure, a row for each policy and a column for each load."""
+    curves = {policy: dict(runs.curve(policy, measure)) for policy in runs.policies}
+    rows = [
+        [policy, *(_spread(curve[load], form) if load in curve else "" for load in runs.loads)]
+        for policy, curve in curves.items()
+    ]
+    return _table(["policy", *(f"{load:g}" for load in runs.loads)], rows)
+
+
+def _spread(spread: Spread, form: str) -> str:
+    if spread.low == spread.high:
+        return f"{spread.median:{form}}"
+    return f"{spread.median:{form}} ({spread.low:{form}} to {spread.high:{form}})"
+
+
+def _knee(own: Knee) -> str:
+    spread = own.load
+    low = f"{'< ' if own.below else ''}{spread.low:.1f}"
+    high = f"{'> ' if own.above else ''}{spread.high:.1f}"
+    if spread.low == spread.high:
+        return low if own.below else high
+    return f"{spread.median:.1f} ({low} to {high})"
+
+
+def _ratio(own: Knee, peers: Knee | None) -> str:
+    """Return the ratio of two knees, where both are known."""
+    if peers is None or not (own.known and peers.known):
+        return ""
+    return f"{own.load.median / peers.load.median:.2f}"
+
+
+def _at(runs: Runs, policy: str, peers: Knee | None, measure: Measure, form: str) -> str:
+    """Return a measure at the best peer's knee, where that is known."""
+    if peers is None or not peers.known:
+        return ""
+    value = at_load(runs.curve(policy, measure), peers.load.median)
+    return "" if value is None else f"{value:{form}}"
+
+
+def _past_knee(runs: Runs, policy: str, own: Knee) -> str:
+    """Return the goodput past a policy's knee by its best one, where it was simulated."""
+    curve = runs.curve(policy, lambda one: one.goodput_rps)
+    value = None if not own.known else at_load(curve, _PAST_KNEE * own.load.median)
+    best = max(spread.median for _, spread in curve)
+    return "" if value is None or not best else f"{value / best:.2f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown; ours stands out."""
+    lines = [head, ["---", *("---:" for _ in head[1:])]]
+    lines += [
+        [f"**{cell}**" if cell else "" for cell in row] if is_ours(row[0]) else row for row in rows
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    typer.run(main)
