@@ -41,7 +41,7 @@ def fit(
     for session in sessions:
         steps = [
             tuple(
-                replace(one, think_s=min(one.think_s, max_think_s))
+                one if one.think_s <= max_think_s else replace(one, think_s=max_think_s)
                 for one in step
                 if one.prompt_tokens + one.output_tokens <= max_context_tokens
             )
