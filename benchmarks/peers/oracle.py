@@ -1,7 +1,9 @@
-"""The bound: what a fleet could do whose replicas shared one memory without end.
+"""Bounds: what a fleet could do whose replicas shared one memory.
 
-Every block that was ever computed is at hand everywhere at no cost, and nothing waits for memory;
-what remains are first prefills, and how even the load is.
+With a memory without end every block that was ever computed is at hand everywhere at no cost, and
+nothing waits for memory; what remains are first prefills, and how even the load is. With as much as
+the replicas have together, evicting the least recently used, blocks are evicted and requests wait
+as little as they could if moving KV cost nothing and no replica's memory were apart.
 """
 
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ from policies.types import ReplicaId, ReplicaState, Request
 
 
 class Oracle(Peer):
-    """Fewest requests. The simulation gives it engines with unlimited, shared memory."""
+    """Fewest requests. The simulation gives it engines with one memory, unlimited or pooled."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

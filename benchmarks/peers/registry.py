@@ -1,6 +1,7 @@
 """Every policy by name, with what it ships with, and how to change that."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -29,10 +30,16 @@ POLICIES: Mapping[str, Callable[..., Policy]] = {
     "dynamo": Dynamo,
     "dynamo-agentic": DynamoAgentic,
     "production-stack": ProductionStack,
+    # Set as a sweep of each one's weight, at 12 sessions a replica of part `tune`, found best.
+    "llmd-weighted-tuned": partial(LlmdWeighted, prefix=5.0),  # of 2, 3, 5
+    "llmd-sticky-tuned": partial(LlmdSticky, affinity_threshold=0.5),  # of 0.8, 0.5; penalty 5 s
+    "production-stack-tuned": partial(ProductionStack, beta=0.3),  # of 1, 0.3, 0.1
     "oracle": Oracle,
+    "pooled-oracle": Oracle,
 }
 
 ORACLE = "oracle"
+POOLED_ORACLE = "pooled-oracle"
 
 
 def make_policy(spec: str, rng: Random) -> Policy:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from benchmarks.peers.registry import ORACLE, make_policy
+from benchmarks.peers.registry import ORACLE, POOLED_ORACLE, make_policy
 from benchmarks.simulator.fleet import Fleet
 from benchmarks.simulator.joining import Joining
 from benchmarks.simulator.measurements import Measurements
@@ -43,6 +43,7 @@ def simulate(spec: str, sessions: Sequence[TraceSession], setting: Setting) -> R
         sessions[0].block_size * setting.merged,
         setting.shared,
         unlimited=spec == ORACLE,
+        pooled=setting.replicas if spec == POOLED_ORACLE else None,
     )
     engines = [factory.make() for _ in range(setting.replicas)]
     measurements = Measurements(setting.warm_up_s)

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.generated_sessions import generate_sessions
 from benchmarks.peers.policy import Peer, Wait
-from benchmarks.peers.registry import ORACLE, POLICIES, make_policy
+from benchmarks.peers.registry import ORACLE, POLICIES, POOLED_ORACLE, make_policy
 from benchmarks.simulator.fleet import Fleet
 from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.presets import PRESETS
@@ -67,6 +67,12 @@ def test_figures_add_up(spec: str, shared: SharedTierSize | None) -> None:
     assert result.requests > 50
     assert 0 < result.ttft_s.p50 <= result.ttft_s.p90 <= result.ttft_s.p99
     assert result.goodput_rps * 480 <= result.requests
+
+
+def test_pooled_memory_is_a_bound() -> None:
+    """It captures less than memory without end, and more than replicas that each have their own."""
+    captured = [run(spec, load=16).captured_ratio for spec in ("random", POOLED_ORACLE, ORACLE)]
+    assert captured[0] < captured[1] <= captured[2] == 1.0
 
 
 @pytest.mark.parametrize("open_loop", [False, True])
