@@ -3,19 +3,16 @@
 Importing this module imports vLLM, which takes many seconds.
 """
 
-import argparse
 from types import SimpleNamespace
 from typing import Self
 
 from fastapi import FastAPI
-from vllm.config import KVTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
-from vllm.platforms import current_platform
 
 from policies.types import ReplicaId
-from serve_app import engine_args
+from serve_app import engine_args, kv_tiers
 from serve_app.config import AppConfig
 from serve_app.engine_load import EngineLoad
 from serve_app.kv_event_stream import Endpoints
@@ -36,7 +33,7 @@ class VllmServer:
         args = engine_args.parse(config.engine_settings())
         engine_args.import_parser_plugins(args)
         args.kv_events_config = kv_events.config()
-        offload_kv(args, config.kv_offload_gib)
+        kv_tiers.place_kv(args, config)
         load = EngineLoad(replica)
         engine_settings = AsyncEngineArgs.from_cli_args(args)
         engine = WatchedLLM.from_engine_args(engine_settings, stat_loggers=[load.attach])
@@ -49,21 +46,3 @@ class VllmServer:
         app.state.lifespan = app.router.lifespan_context(app)  # it lives as long as the application
         await app.state.lifespan.__aenter__()
         return cls(engine, app, load)
-
-
-def offload_kv(args: argparse.Namespace, gib: float) -> None:
-    """Give the engine a CPU tier: vLLM's own on accelerators, ours on the CPU build."""
-    if not gib:
-        return
-    if not current_platform.is_cpu():
-        args.kv_offloading_size = gib
-        return
-    args.kv_transfer_config = KVTransferConfig(
-        kv_connector="OffloadingConnector",
-        kv_role="kv_both",
-        kv_connector_extra_config={
-            "spec_name": "HostOffloadingSpec",
-            "spec_module_path": "serve_app.host_offload",
-            "cpu_bytes_to_use": int(gib * 2**30),
-        },
-    )
