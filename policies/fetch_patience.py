@@ -5,7 +5,7 @@ from dataclasses import dataclass
 EXTRA_RATIO = 0.1
 """How much longer a prefill may take with the tier than without, as a share of the latter."""
 
-GRACE_S = 0.02
+GRACE_S = 0.05
 """Waiting of no account: an engine looks only once a step."""
 
 UNMEASURED_S = 2.0

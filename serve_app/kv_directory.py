@@ -15,7 +15,7 @@ from serve_app.kv_space import NAMESPACE_SUFFIX, KvSpace
 
 
 class NoRoomError(OSError):
-    """The limit is reached, and another process is still making room."""
+    """The limit is reached, and nothing was left to remove."""
 
 
 class Swept(NamedTuple):
@@ -80,7 +80,7 @@ class KvDirectory:
         if self._touch(path, used_at_ns):
             return
         if not self._space.reserve(self._file_bytes):
-            self._sweep()
+            self._sweep(wait=True)
             if not self._space.reserve(self._file_bytes):
                 raise NoRoomError(f"{self._root} is full")
         try:
@@ -90,7 +90,7 @@ class KvDirectory:
                 self._space.release(self._file_bytes)
             raise
         if self._space.is_nearly_full():
-            self._sweep()
+            self._sweep(wait=False)
 
     def _write(self, path: Path, key: bytes, payload: bytes, used_at_ns: int) -> None:
         try:
@@ -102,8 +102,8 @@ class KvDirectory:
                     directory.mkdir(0o700)
             kv_file.write(path, self._digest, key, payload, used_at_ns)
 
-    def _sweep(self) -> None:
-        removed = self._space.sweep()
+    def _sweep(self, *, wait: bool) -> None:
+        removed = self._space.sweep(wait=wait)
         if removed:
             ours = [path for path in removed if path.parents[1] == self.path]
             self.swept.put(Swept(len(removed), [bytes.fromhex(path.stem) for path in ours]))

@@ -31,6 +31,9 @@ SWEPT_RATIO = 0.85
 """The share of the limit that a sweep leaves: it reads the whole directory, so it makes room for
 a tenth of the limit at a time."""
 
+ENOUGH_RATIO = 0.9
+"""The share of the limit below which nobody sweeps, as another one just did."""
+
 TEMPORARY_AGE_S = 3600
 """Age at which a file that is still being written is taken for a dead writer's."""
 
@@ -68,19 +71,22 @@ class KvSpace:
             used = _number(file)
         return used is None or used > SWEEP_RATIO * self._limit_bytes
 
-    def sweep(self) -> list[Path] | None:
+    def sweep(self, *, wait: bool) -> list[Path]:
         """Remove the files unused longest if room is short; return those removed.
 
-        None if another one is sweeping.
+        While another one sweeps this waits for it, or does nothing.
 
         Raises:
             OSError: as `reserve`.
         """
-        with _locked(self._root / SWEEPER, fcntl.LOCK_EX | fcntl.LOCK_NB) as lock:
+        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        with _locked(self._root / SWEEPER, how) as lock:
             if lock is None:
-                return None
+                return []
             with self._usage() as file:
-                before = _number(file) or 0
+                before = _number(file)
+            if before is not None and before < ENOUGH_RATIO * self._limit_bytes:
+                return []
             used_at_ns, sizes = self._measure()
             total = int(sizes.sum())
             removed: list[Path] = []
@@ -92,7 +98,7 @@ class KvSpace:
                 total -= freed
             with self._usage() as file:
                 # Others have written meanwhile.
-                _set_number(file, total + max(0, (_number(file) or 0) - before))
+                _set_number(file, total + max(0, (_number(file) or 0) - (before or 0)))
             return removed
 
     def _measure(self) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
     OffloadingConnectorStats,
@@ -66,7 +66,7 @@ STORE_TIMEOUT_S = 30.0
 STORING_SHARE = 0.25
 """The share of the CPU tier that waits to be stored at most; what comes then is not stored."""
 
-RESTS_S = (1.0, 60.0)
+RESTS_S = (0.2, 60.0)
 """How long nothing is looked up after the tier was too slow, at first and at most."""
 
 SHUTDOWN_S = 5.0
@@ -139,6 +139,7 @@ class SharedFsTier(SecondaryTierManager):
     """
 
     medium = Medium.STORAGE
+    directory_type: ClassVar[type[KvDirectory]] = KvDirectory
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class SharedFsTier(SecondaryTierManager):
         self._complained_s: dict[str, float] = {}
 
     def _open(self, path: Path, space: str, max_bytes: int) -> KvDirectory:
-        directory = KvDirectory(path, space, self.block_size_bytes, max_bytes)
+        directory = self.directory_type(path, space, self.block_size_bytes, max_bytes)
         try:
             directory.open()
         except OSError as error:
@@ -336,7 +337,7 @@ class SharedFsTier(SecondaryTierManager):
     def _rest(self, reason: str) -> None:
         """Look nothing up for a while, longer each time until the tier is fast again."""
         self._complain(
-            "the shared KV tier is slow (%s): not asked for %.0f s", reason, self._rest_s
+            "the shared KV tier is slow (%s): not asked for %.1f s", reason, self._rest_s
         )
         self._rests_until_s = time.monotonic() + self._rest_s
         self._rest_s = min(2 * self._rest_s, RESTS_S[1])
