@@ -11,6 +11,9 @@ GRACE_S = 0.05
 UNMEASURED_S = 2.0
 """How long the first requests wait, while it's not known how fast prompts are computed."""
 
+MEASURED_CHUNKS = 16
+"""The shortest computation that is measured: of shorter ones other work of a step takes most."""
+
 PAST_WEIGHT = 0.8
 """What one more measurement leaves of the weight of those before it."""
 
@@ -24,6 +27,8 @@ class PrefillPace:
 
     def measured(self, chunks: int, duration_s: float) -> None:
         """Take in that so many chunks of one prompt were computed in that time."""
+        if chunks < MEASURED_CHUNKS:
+            return
         self._seconds = self._seconds * PAST_WEIGHT + duration_s
         self._chunks = self._chunks * PAST_WEIGHT + chunks
 

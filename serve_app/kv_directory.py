@@ -2,8 +2,7 @@
 
 import hashlib
 import os
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -12,6 +11,9 @@ from typing import NamedTuple
 from serve_app import kv_file
 from serve_app.kv_file import DamagedFileError
 from serve_app.kv_space import NAMESPACE_SUFFIX, KvSpace
+
+TOUCH_NS = 10 * 10**9
+"""How much earlier than it was a block may seem to have been used."""
 
 
 class NoRoomError(OSError):
@@ -52,8 +54,8 @@ class KvDirectory:
         # It takes any error for a no.
         return [os.path.exists(self._file(key)) for key in keys]  # noqa: PTH110
 
-    def load(self, key: bytes) -> bytearray:
-        """Return a block's KV.
+    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+        """Return a block's KV, and mark it as used.
 
         Raises:
             DamagedFileError: there was something else, which was removed.
@@ -67,7 +69,7 @@ class KvDirectory:
                 path.unlink()
                 self._space.release(self._file_bytes)  # as was reserved for it
             raise
-        self._touch(path, time.time_ns())
+        self._touch(path, used_at_ns)
         return payload
 
     def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
@@ -91,6 +93,14 @@ class KvDirectory:
             raise
         if self._space.is_nearly_full():
             self._sweep(wait=False)
+
+    def touch(self, used_at_ns: Mapping[bytes, int]) -> None:
+        """Mark those blocks as used that are there and were not for a while."""
+        for key, time_ns in used_at_ns.items():
+            path = self._file(key)
+            with suppress(OSError):
+                if path.lstat().st_mtime_ns < time_ns - TOUCH_NS:
+                    self._touch(path, time_ns)
 
     def _write(self, path: Path, key: bytes, payload: bytes, used_at_ns: int) -> None:
         try:

@@ -37,7 +37,12 @@ def model_identity(model: ModelConfig, settings: dict[str, Any]) -> str:
         weights = commit
     else:
         raise UnknownWeightsError(f"{model.model}: neither a directory nor from the model hub")
-    parts = [weights, model.compute_hash(), json.dumps(settings, sort_keys=True, default=str)]
+    parts = [
+        weights,
+        model.compute_hash(),
+        str(model.dtype),
+        json.dumps(settings, sort_keys=True, default=str),
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -1,6 +1,8 @@
 """Where an engine keeps KV besides its primary cache: CPU memory, and below it a shared tier."""
 
 import argparse
+import logging
+import shutil
 from typing import Any
 
 from vllm.config import KVTransferConfig
@@ -11,6 +13,13 @@ from serve_app.config import AppConfig, SharedDirectory, SharedService
 from serve_app.engine_args import EngineArgsError
 from serve_app.kv_namespace import UnknownWeightsError, model_identity
 
+logger = logging.getLogger("ray.serve")
+
+HOST_OFFLOADING = {"spec_name": "HostOffloadingSpec", "spec_module_path": "serve_app.host_offload"}
+HOST_TIERING = {"spec_name": "HostTieringSpec", "spec_module_path": "serve_app.host_tiering"}
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where vLLM puts the CPU tier if others are below it
+
 
 def place_kv(args: argparse.Namespace, config: AppConfig) -> None:
     """Give the engine its tiers: vLLM's own on accelerators, ours on the CPU build.
@@ -20,17 +29,25 @@ def place_kv(args: argparse.Namespace, config: AppConfig) -> None:
     """
     if not config.kv_offload_gib:
         return
-    if config.kv_shared is None and not current_platform.is_cpu():
+    host_bytes = int(config.kv_offload_gib * 2**30)
+    tiers = [_tier(args, config.kv_shared)] if config.kv_shared else []
+    if current_platform.is_cpu():
+        if tiers and shutil.disk_usage(SHARED_MEMORY).free < host_bytes:
+            logger.error(
+                "kv_shared is off: %s has less than the %.1f GiB that kv_offload_gib takes there",
+                SHARED_MEMORY,
+                config.kv_offload_gib,
+            )
+            tiers = []
+        spec = HOST_TIERING if tiers else HOST_OFFLOADING
+    elif tiers:
+        spec = {"spec_name": "TieringOffloadingSpec"}
+    else:
         args.kv_offloading_size = config.kv_offload_gib
         return
-    more: dict[str, Any] = {"cpu_bytes_to_use": int(config.kv_offload_gib * 2**30)}
-    if config.kv_shared is None:
-        more |= {"spec_name": "HostOffloadingSpec", "spec_module_path": "serve_app.host_offload"}
-    else:
-        more["secondary_tiers"] = [_tier(args, config.kv_shared)]
-        more["spec_name"] = "TieringOffloadingSpec"
-        if current_platform.is_cpu():
-            more |= {"spec_name": "HostTieringSpec", "spec_module_path": "serve_app.host_tiering"}
+    more: dict[str, Any] = {**spec, "cpu_bytes_to_use": host_bytes}
+    if tiers:
+        more["secondary_tiers"] = tiers
     args.kv_transfer_config = KVTransferConfig(
         kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=more
     )

@@ -45,10 +45,11 @@ from serve_app.kv_namespace import namespace
 
 logger = logging.getLogger(f"vllm.{__name__}")  # an engine's process shows only what is vLLM's
 
-DAMAGED = "warmturn_kv_shared_damaged_files"
-ABANDONED = "warmturn_kv_shared_abandoned_blocks"
-NOT_STORED = "warmturn_kv_shared_blocks_not_stored"
-EVICTED = "warmturn_kv_shared_evicted_files"
+# vLLM makes room for the next engine of a process only in names with its own.
+DAMAGED = "vllm:kv_shared_damaged_files"
+ABANDONED = "vllm:kv_shared_abandoned_blocks"
+NOT_STORED = "vllm:kv_shared_blocks_not_stored"
+EVICTED = "vllm:kv_shared_evicted_files"
 
 COUNTERS = {
     DAMAGED: "Files of the shared KV tier that were not what had been written; they were removed.",
@@ -68,6 +69,9 @@ STORING_SHARE = 0.25
 
 RESTS_S = (0.2, 60.0)
 """How long nothing is looked up after the tier was too slow, at first and at most."""
+
+TOUCHING = -1
+"""What is no job of the manager's."""
 
 SHUTDOWN_S = 5.0
 COMPLAIN_S = 60.0
@@ -113,14 +117,23 @@ class _Job:
 
 @dataclass(slots=True)
 class _Request:
-    """What one request waits for, and how fast it's computed then."""
+    """When a request used its blocks, how long it waits for them, and how fast it's computed."""
 
+    context: ReqContext
+    began_ns: int = field(default_factory=time.time_ns)
     asked_s: float | None = None
     """Since when it waits for lookups, and then for what they found."""
     keys: set[OffloadKey] = field(default_factory=set)
     scheduled_s: float | None = None
     computed_s: float = 0.0
     computed: int = 0
+
+    def used_at_ns(self, key: OffloadKey) -> int:
+        """Return when a block was used last: the later in the prompt, the earlier.
+
+        A block is of no use without those before it, so they must not go first.
+        """
+        return self.began_ns - 1000 * (self.context.get_offload_key_position(key) or 0)
 
 
 class _Lookups(AsyncLookupManager):
@@ -193,7 +206,7 @@ class SharedFsTier(SecondaryTierManager):
         now_s = time.monotonic()
         if now_s < self._rests_until_s:
             return LookupResult.MISS
-        request = self._requests.setdefault(req_context.req_id, _Request())
+        request = self._requests[req_context.req_id]
         found = self._lookups.lookup(key, req_context)
         if found is None:
             request.keys.add(key)
@@ -213,17 +226,17 @@ class SharedFsTier(SecondaryTierManager):
         request.asked_s = None
         self._loads[job_metadata.job_id] = load
         tasks = [
-            partial(self._load, load, key, int(chunk))
+            partial(self._load, load, key, int(chunk), request.used_at_ns(key))
             for key, chunk in zip(load.keys, job_metadata.chunk_ids, strict=True)
         ]
         self._readers.enqueue_load(job_metadata.job_id, len(tasks), tasks)
 
-    def _load(self, load: _Job, key: OffloadKey, chunk: int) -> None:
+    def _load(self, load: _Job, key: OffloadKey, chunk: int, used_at_ns: int) -> None:
         """Read one block, on a thread; its memory sees nothing that wasn't checked."""
         if load.given_up:
             return
         try:
-            payload = self._directory.load(key)
+            payload = self._directory.load(key, used_at_ns)
         except (OSError, DamagedFileError) as error:
             load.fail(key, error)
             return
@@ -246,23 +259,21 @@ class SharedFsTier(SecondaryTierManager):
             self._counts[NOT_STORED] += len(store.keys)
             return
         self._stores[job_metadata.job_id] = store
-        now_ns = time.time_ns()
+        request = self._requests[job_metadata.req_context.req_id]
         tasks = [
-            partial(self._store, store, key, int(chunk), now_ns)
+            partial(self._store, store, key, int(chunk), request.used_at_ns(key))
             for key, chunk in zip(store.keys, job_metadata.chunk_ids, strict=True)
         ]
         self._writers.enqueue_store(job_metadata.job_id, len(tasks), tasks)
 
-    def _store(self, store: _Job, key: OffloadKey, chunk: int, now_ns: int) -> None:
+    def _store(self, store: _Job, key: OffloadKey, chunk: int, used_at_ns: int) -> None:
         """Write one block, on a thread."""
         with store.lock:
             if store.given_up:
                 return
             payload = bytes(self._chunks[self._bytes_of(chunk)])
-        # What comes later in a prompt is used less recently: of no use without what precedes it.
-        position = store.job.req_context.get_offload_key_position(key) or 0
         try:
-            self._directory.store(key, payload, now_ns - position * 1000)
+            self._directory.store(key, payload, used_at_ns)
         except OSError as error:
             store.fail(key, error)
             return
@@ -351,8 +362,9 @@ class SharedFsTier(SecondaryTierManager):
             request.computed_s = time.monotonic() - request.scheduled_s
             request.computed += len(store.keys)
 
-    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:  # noqa: ARG002
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Ask for what is computed, and nothing else, to be stored."""
+        self._requests[req_context.req_id] = _Request(req_context)
         return RequestOffloadingContext()
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
@@ -363,14 +375,18 @@ class SharedFsTier(SecondaryTierManager):
             if request := self._requests.get(req_id):
                 request.scheduled_s = now_s
         for req_id in context.preempted_req_ids:
-            self._requests.pop(req_id, None)
+            if request := self._requests.get(req_id):
+                request.scheduled_s = None
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Learn from a request how long computing takes, and forget it."""
+        """Learn from a request how long computing takes, and that its blocks are in use."""
         self._lookups.cleanup(req_context.req_id)
-        request = self._requests.pop(req_context.req_id, None)
-        if request and request.computed:
-            self._pace.measured(request.computed, request.computed_s)
+        request = self._requests.pop(req_context.req_id)
+        self._pace.measured(request.computed, request.computed_s)
+        # Those in the tiers above are not asked for here.
+        keys = req_context._offload_key_positions
+        used_at_ns = {bytes(key): request.used_at_ns(key) for key in keys}
+        self._writers.enqueue_store(TOUCHING, 1, [partial(self._directory.touch, used_at_ns)])
 
     # --- events, metrics, the end ---
 

@@ -65,9 +65,9 @@ def test_what_is_stored_is_loaded_by_any_engine(tmp_path: Path) -> None:
     directory(tmp_path).store(key, payload, time.time_ns())
     other = directory(tmp_path)
     assert other.has([key, block(2)[0]]) == [True, False]
-    assert other.load(key) == payload
+    assert other.load(key, time.time_ns()) == payload
     with pytest.raises(FileNotFoundError):
-        other.load(block(2)[0])
+        other.load(block(2)[0], time.time_ns())
 
 
 def test_namespaces_do_not_see_each_other(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_namespaces_do_not_see_each_other(tmp_path: Path) -> None:
     (our_file,) = ours.path.rglob("*.kv")
     our_file.write_bytes(their_file.read_bytes())
     with pytest.raises(DamagedFileError):
-        ours.load(key)
+        ours.load(key, time.time_ns())
 
 
 def test_another_blocks_file_is_not_taken_for_a_block(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_another_blocks_file_is_not_taken_for_a_block(tmp_path: Path) -> None:
     kv.store(*block(2), time.time_ns())
     first.write_bytes(next(path for path in files(tmp_path) if path != first).read_bytes())
     with pytest.raises(DamagedFileError):
-        kv.load(block(1)[0])
+        kv.load(block(1)[0], time.time_ns())
 
 
 @settings(deadline=None)
@@ -119,7 +119,7 @@ def test_any_damage_is_a_miss(data: st.DataObject) -> None:
         )
         path.write_bytes(damaged)
         try:
-            assert kv.load(key) == payload
+            assert kv.load(key, time.time_ns()) == payload
             assert damaged == whole
         except DamagedFileError:
             assert damaged != whole
@@ -136,10 +136,10 @@ def test_what_is_no_file_is_damage_and_waits_for_nobody(tmp_path: Path) -> None:
     path.rename(tmp_path / "elsewhere")
     os.mkfifo(path)
     with pytest.raises(DamagedFileError):
-        kv.load(key)
+        kv.load(key, time.time_ns())
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic"):
-        kv.load(key)
+        kv.load(key, time.time_ns())
 
 
 def test_only_the_owner_may_read(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 1
     assert int((tmp_path / USAGE).read_bytes()) == FILE_BYTES
     kv.store(*block(2), time.time_ns())
-    assert kv.load(block(2)[0]) == block(2)[1]
+    assert kv.load(block(2)[0], time.time_ns()) == block(2)[1]
 
 
 def test_a_vanished_directory_is_not_made_again(tmp_path: Path) -> None:
@@ -169,14 +169,17 @@ def test_a_vanished_directory_is_not_made_again(tmp_path: Path) -> None:
     kv = directory(root)
     kv.store(*block(1), time.time_ns())
     root.rename(tmp_path / "away")
-    for call in (lambda: kv.store(*block(2), time.time_ns()), lambda: kv.load(block(1)[0])):
+    for call in (
+        lambda: kv.store(*block(2), time.time_ns()),
+        lambda: kv.load(block(1)[0], time.time_ns()),
+    ):
         with pytest.raises(FileNotFoundError):
             call()
     assert kv.has([block(1)[0]]) == [False]
     assert not root.exists()
     root.mkdir()
     kv.store(*block(2), time.time_ns())
-    assert kv.load(block(2)[0]) == block(2)[1]
+    assert kv.load(block(2)[0], time.time_ns()) == block(2)[1]
 
 
 def test_the_bound_holds_and_the_oldest_go(tmp_path: Path) -> None:
@@ -187,7 +190,7 @@ def test_the_bound_holds_and_the_oldest_go(tmp_path: Path) -> None:
     for number in range(350):
         kv.store(*block(number), number)
         assert kv.has([block(0)[0]]) == [True]
-        kv.load(block(0)[0])  # which makes it the one used last
+        kv.load(block(0)[0], time.time_ns())  # which makes it the one used last
         assert bytes_in(tmp_path) <= limit_bytes
         while not kv.swept.empty():
             swept = kv.swept.get()
@@ -292,4 +295,4 @@ def test_several_writers_share_one_bound(tmp_path: Path) -> None:
     present = [number for number in range(800) if kv.has([block(number)[0]]) == [True]]
     assert len(present) > 50
     for number in present:
-        assert kv.load(block(number)[0]) == block(number)[1]
+        assert kv.load(block(number)[0], time.time_ns()) == block(number)[1]

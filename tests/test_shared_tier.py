@@ -3,6 +3,7 @@
 Two engines' halves of the connector, scheduler's and worker's, run here without a model.
 """
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -45,8 +46,9 @@ from serve_app.shared_tier import (
 )
 from tests.test_host_offload import Rows, make_caches, make_rows
 
-PAGE_BYTES = 4096
-NUM_CHUNKS = 16
+PAGE_BYTES = 4001  # so that rows differ
+CHUNK_BYTES = 4096  # pages of memory
+NUM_CHUNKS = 32
 
 
 class HeldDirectory(KvDirectory):
@@ -60,11 +62,11 @@ class HeldDirectory(KvDirectory):
         time.sleep(self.delay_s)
         return super().has(keys)
 
-    def load(self, key: bytes) -> bytearray:
+    def load(self, key: bytes, used_at_ns: int) -> bytearray:
         time.sleep(self.delay_s)
         if key in self.slow_keys:
             time.sleep(2)
-        return super().load(key)
+        return super().load(key, used_at_ns)
 
     def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
         time.sleep(self.delay_s)
@@ -97,7 +99,7 @@ def make_config(engine: str, path: Path, **changed: Any) -> OffloadingConfig:
         groups=(OffloadingGroupConfig(16, ("layer",), 0),),
         worker_kv_bytes_per_block=PAGE_BYTES,
         enable_kv_cache_events=True,
-        extra_config={"cpu_bytes_to_use": NUM_CHUNKS * PAGE_BYTES, "secondary_tiers": [tier]},
+        extra_config={"cpu_bytes_to_use": NUM_CHUNKS * CHUNK_BYTES, "secondary_tiers": [tier]},
         engine_id=f"warmturn-test-{engine}-{time.monotonic_ns()}",
         model=OffloadingModelConfig("org/model", "float32"),
         cache=OffloadingCacheConfig(16, 1),
@@ -284,8 +286,8 @@ def test_groups_and_chunks_of_several_blocks_come_back(tmp_path: Path) -> None:
     """Two groups over three tensors, one shared and padded, in chunks of two blocks."""
 
     def make(name: str) -> tuple[list[Rows], Engine]:
-        rows = [make_rows(12, 512), make_rows(12, 1024, gap=64), make_rows(12, 512)]
-        caches = make_caches(rows, [[(0, 512), (1, 1000)], [(2, 512), (1, 1024)]])
+        rows = [make_rows(12, 509), make_rows(12, 1021, gap=64), make_rows(12, 511)]
+        caches = make_caches(rows, [[(0, 509), (1, 1000)], [(2, 511), (1, 1021)]])
         config = make_config(
             name,
             tmp_path / "kv",
@@ -386,7 +388,7 @@ def test_a_full_disk_costs_nothing_but_the_copy(start: Start) -> None:
 
 def test_room_is_made_and_told(start: Start, tmp_path: Path) -> None:
     """Beyond its bound the oldest blocks go, with events and a count, whoever stored them."""
-    bound = {"tier": {"max_bytes": 8 * (PAGE_BYTES + 200)}}
+    bound = {"tier": {"max_bytes": 8 * (CHUNK_BYTES + 200)}}
     first, second = start(**bound)[1], start(**bound)[1]
     first.compute("a", keys_of(1), [0, 1, 2, 3])
     first.settle()
@@ -407,14 +409,14 @@ def test_a_tier_that_hangs_is_given_up_and_left_alone_for_a_while(
 ) -> None:
     """Neither lookups nor reads are waited for; then the tier rests, and is used again."""
     monkeypatch.setattr(shared_tier, "RESTS_S", (0.3, 60.0))
-    first = start()[1]
+    rows, first = start()
+    want = rows.view()[:8].clone()
     first.compute("a", keys_of(1, 8), [*range(8)])
     first.settle()
     rows, second = start()
-    second.compute("b", keys_of(9, 8), [*range(8)], took_s=0.8)  # 0.1 s per block
+    second.compute("b", keys_of(9, 16), [*range(16)], took_s=1.6)  # 0.1 s per block
     second.settle()
-    want = rows.view()[:8].clone()
-    rows.view()[8:] = 0
+    rows.view()[16:] = 0
 
     second.tier.held.delay_s = 1.0
     began_s = time.monotonic()
@@ -433,8 +435,8 @@ def test_a_tier_that_hangs_is_given_up_and_left_alone_for_a_while(
     # Nothing that came late is in the CPU tier's memory.
     context, found = second.found("g", keys_of(1, 8))
     assert found == 8
-    second.load(context, keys_of(1, 8), blocks(*range(8, 16)))
-    assert torch.equal(rows.view()[8:], want)
+    second.load(context, keys_of(1, 8), blocks(*range(16, 24)))
+    assert torch.equal(rows.view()[16:24], want)
 
 
 def test_what_was_read_before_it_got_slow_is_used(start: Start) -> None:
@@ -443,7 +445,7 @@ def test_what_was_read_before_it_got_slow_is_used(start: Start) -> None:
     first.compute("a", keys_of(1, 12), [*range(12)])
     first.settle()
     rows, second = start()
-    second.compute("b", keys_of(9, 4), [0, 1, 2, 3], took_s=0.2)  # 0.05 s per block
+    second.compute("b", keys_of(9, 16), [*range(16)], took_s=0.8)  # 0.05 s per block
     second.settle()
     want = rows.view()[:8].clone()
     second.tier.held.slow_keys = keys_of(1, 12)[8:]
@@ -455,16 +457,35 @@ def test_what_was_read_before_it_got_slow_is_used(start: Start) -> None:
     assert second.counts[ABANDONED] == 4
 
 
+def test_a_session_keeps_its_beginning(start: Start, tmp_path: Path) -> None:
+    """What its turns find in CPU memory counts as used in the directory, too."""
+    engine = start(tier={"max_bytes": 12 * (CHUNK_BYTES + 200)})[1]
+    engine.compute("turn 1", keys_of(1, 2), [0, 1])
+    engine.settle()
+    for path in files(tmp_path):
+        os.utime(path, ns=(0, path.stat().st_mtime_ns - 60 * 10**9))
+    engine.compute("other", keys_of(2, 8), [*range(8)])
+    engine.settle()
+    engine.compute("turn 2", keys_of(1, 4), [0, 1, 2, 3])
+    engine.settle()
+    time.sleep(0.3)
+    engine.compute("another", keys_of(3, 4), [*range(4)])
+    engine.settle()
+    assert len(files(tmp_path)) < 16
+    assert engine.tier.held.has(keys_of(1, 4)) == [True] * 4
+    assert engine.tier.held.has(keys_of(2, 8))[-1] is False
+
+
 def test_stores_that_wait_pin_a_share_of_the_cpu_tier_only(start: Start) -> None:
     """While the disk is slow, what comes beyond that share is dropped and counted."""
     engine = start()[1]
     engine.tier.held.delay_s = 0.3
     for prompt in range(3):
-        engine.compute(f"a{prompt}", keys_of(prompt), [0, 1, 2, 3])
+        engine.compute(f"a{prompt}", keys_of(prompt, 8), [*range(8)])
     engine.step()
-    assert engine.counts[NOT_STORED] == 8
+    assert engine.counts[NOT_STORED] == 16
     engine.settle()
-    assert sorted(engine.told(removed=False)) == keys_of(0)
+    assert sorted(engine.told(removed=False)) == keys_of(0, 8)
 
 
 def test_the_engine_starts_without_the_directory(start: Start, tmp_path: Path) -> None:

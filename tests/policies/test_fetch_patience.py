@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from policies.fetch_patience import (
     EXTRA_RATIO,
     GRACE_S,
+    MEASURED_CHUNKS,
     UNMEASURED_S,
     PrefillPace,
     gives_up,
@@ -55,8 +56,8 @@ def test_recent_and_long_prompts_count_most() -> None:
     pace = PrefillPace()
     pace.measured(100, 1.0)
     assert pace.chunk_s == pytest.approx(0.01)
-    pace.measured(1, 1.0)
-    assert pace.chunk_s < 0.025
+    pace.measured(MEASURED_CHUNKS - 1, 100.0)
+    assert pace.chunk_s == pytest.approx(0.01)
     for _ in range(20):
         pace.measured(100, 3.0)
     assert pace.chunk_s == pytest.approx(0.03, rel=0.05)
