@@ -14,6 +14,9 @@ UNMEASURED_S = 2.0
 MEASURED_CHUNKS = 16
 """The shortest computation that is measured: of shorter ones other work of a step takes most."""
 
+RESTS_S = (0.5, 60.0)
+"""How long a tier that was too slow is left alone, at first and at most."""
+
 PAST_WEIGHT = 0.8
 """What one more measurement leaves of the weight of those before it."""
 
@@ -49,3 +52,27 @@ def gives_up(waited_s: float, loaded: int, wanted: int, chunk_s: float | None) -
     if chunk_s is None:
         return waited_s > UNMEASURED_S
     return waited_s > loaded * chunk_s + max(GRACE_S, EXTRA_RATIO * wanted * chunk_s)
+
+
+@dataclass(slots=True)
+class Rest:
+    """Whether a tier is left alone for a while: longer each time, until it was fast again."""
+
+    _next_s: float = RESTS_S[0]
+    _until_s: float = 0.0
+
+    def begin(self, now_s: float) -> float | None:
+        """Leave the tier alone from now on; return for how long, or None if it rests already."""
+        if self.is_on(now_s):
+            return None
+        rest_s = self._next_s
+        self._until_s, self._next_s = now_s + rest_s, min(2 * rest_s, RESTS_S[1])
+        return rest_s
+
+    def is_on(self, now_s: float) -> bool:
+        """Tell whether the tier rests."""
+        return now_s < self._until_s
+
+    def was_fast(self) -> None:
+        """Take note that the tier kept nobody waiting."""
+        self._next_s = RESTS_S[0]

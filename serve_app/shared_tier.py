@@ -13,8 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,13 +33,14 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.backpressure import BackpressureDetector
-from vllm.v1.kv_offload.tiering.base import JobId, JobResult, SecondaryTierManager, TransferJob
-from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
-from policies.fetch_patience import PrefillPace, gives_up
+from policies.fetch_patience import PrefillPace, Rest, gives_up
 from serve_app.kv_directory import KvDirectory
-from serve_app.kv_file import DamagedFileError
 from serve_app.kv_namespace import namespace
+from serve_app.tier_job import TierJob, TierRequest
+from serve_app.tier_loads import TierLoads
+from serve_app.tier_stores import TierStores
 
 logger = logging.getLogger(f"vllm.{__name__}")  # an engine's process shows only what is vLLM's
 
@@ -58,82 +57,11 @@ COUNTERS = {
     EVICTED: "Files that this replica removed from the shared KV tier to make room.",
 }
 
-READ_THREADS = 8
-WRITE_THREADS = 4
-
-STORE_TIMEOUT_S = 30.0
-"""Time after which a store lets go of its blocks in the CPU tier."""
-
 STORING_SHARE = 0.25
 """The share of the CPU tier that waits to be stored at most; what comes then is not stored."""
 
-RESTS_S = (0.2, 60.0)
-"""How long nothing is looked up after the tier was too slow, at first and at most."""
-
-TOUCHING = -1
-"""What is no job of the manager's."""
-
 SHUTDOWN_S = 5.0
 COMPLAIN_S = 60.0
-
-
-@dataclass(slots=True)
-class _Job:
-    """One of the manager's jobs, shared with the threads that work on it."""
-
-    job: TransferJob
-    keys: list[OffloadKey]
-    since_s: float
-    """From when on it's waited for."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    given_up: bool = False
-    """The CPU tier's memory must no longer be touched, nor this; it changes under the lock."""
-    ended: int = 0
-    done: list[OffloadKey] = field(default_factory=list)
-    damaged: list[OffloadKey] = field(default_factory=list)
-    error: OSError | None = None
-
-    def fail(self, key: OffloadKey, error: OSError | DamagedFileError) -> None:
-        """Note that a block was not moved."""
-        with self.lock:
-            if self.given_up:
-                return
-            if isinstance(error, OSError):
-                self.error = error
-            else:
-                self.damaged.append(key)
-            self.ended += 1
-
-    def give_up(self) -> None:
-        """Touch the CPU tier no more, once this returned."""
-        with self.lock:
-            self.given_up = True
-
-    @property
-    def is_over(self) -> bool:
-        """All blocks have succeeded or failed."""
-        return self.ended == len(self.keys)
-
-
-@dataclass(slots=True)
-class _Request:
-    """When a request used its blocks, how long it waits for them, and how fast it's computed."""
-
-    context: ReqContext
-    began_ns: int = field(default_factory=time.time_ns)
-    asked_s: float | None = None
-    """Since when it waits for lookups, and then for what they found."""
-    keys: set[OffloadKey] = field(default_factory=set)
-    scheduled_s: float | None = None
-    computed_s: float = 0.0
-    computed: int = 0
-
-    def used_at_ns(self, key: OffloadKey) -> int:
-        """Return when a block was used last: the later in the prompt, the earlier.
-
-        A block is of no use without those before it, so they must not go first.
-        """
-        return self.began_ns - 1000 * (self.context.get_offload_key_position(key) or 0)
 
 
 class _Lookups(AsyncLookupManager):
@@ -170,20 +98,16 @@ class SharedFsTier(SecondaryTierManager):
         """
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self._chunks = primary_kv_view.cast("B")
-        self._max_storing = int(len(primary_kv_view) * STORING_SHARE)
         space = namespace(model_identity, offloading_spec.config, self.block_size_bytes)
         self._directory = self._open(Path(path), space, max_bytes)
         self._lookups = _Lookups(self._directory, tier_type)
-        # Two pools, so that slow writes never keep a read waiting.
-        self._readers = DualQueueThreadPool(READ_THREADS, 0, "kv-shared-read")
-        self._writers = DualQueueThreadPool(0, WRITE_THREADS, "kv-shared-write")
-        self._requests: dict[str, _Request] = {}
-        self._loads: dict[JobId, _Job] = {}
-        self._stores: dict[JobId, _Job] = {}
-        self._refused: list[JobResult] = []
+        memory = (self._directory, self._chunks, self.block_size_bytes)
+        self._loads = TierLoads(*memory)
+        self._stores = TierStores(*memory, int(len(primary_kv_view) * STORING_SHARE))
+        self._requests: dict[str, TierRequest] = {}
+        self._refused: list[TierJob] = []
         self._pace = PrefillPace()
-        self._rest_s = RESTS_S[0]
-        self._rests_until_s = 0.0
+        self._rest = Rest()
         self._with_events = offloading_spec.kv_events_config.enable_kv_cache_events
         self._events: list[OffloadingEvent] = []
         self._counts: Counter[str] = Counter()
@@ -199,173 +123,30 @@ class SharedFsTier(SecondaryTierManager):
             logger.info("shared KV tier: %s, %.1f GiB for all", directory.path, max_bytes / 2**30)
         return directory
 
-    # --- reading ---
+    # --- requests ---
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        """Ask for what is computed, and nothing else, to be stored."""
+        self._requests[req_context.req_id] = TierRequest(req_context)
+        return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """Tell whether a block is there; RETRY as long as a request waits to know."""
         now_s = time.monotonic()
-        if now_s < self._rests_until_s:
+        if self._rest.is_on(now_s):
             return LookupResult.MISS
-        request = self._requests[req_context.req_id]
         found = self._lookups.lookup(key, req_context)
-        if found is None:
-            request.keys.add(key)
-            if request.asked_s is None:
-                request.asked_s = now_s
-            waited_s = now_s - request.asked_s
-            if gives_up(waited_s, 0, len(request.keys), self._pace.chunk_s):
-                self._rest(f"no answer for {waited_s:.2f} s")
-                return LookupResult.MISS
-            return LookupResult.RETRY
-        return LookupResult.HIT if found else LookupResult.MISS
-
-    def submit_load(self, job_metadata: TransferJob) -> None:
-        """Have blocks read into the CPU tier."""
-        request = self._requests[job_metadata.req_context.req_id]
-        load = _Job(job_metadata, list(job_metadata.keys), request.asked_s or time.monotonic())
-        request.asked_s = None
-        self._loads[job_metadata.job_id] = load
-        tasks = [
-            partial(self._load, load, key, int(chunk), request.used_at_ns(key))
-            for key, chunk in zip(load.keys, job_metadata.chunk_ids, strict=True)
-        ]
-        self._readers.enqueue_load(job_metadata.job_id, len(tasks), tasks)
-
-    def _load(self, load: _Job, key: OffloadKey, chunk: int, used_at_ns: int) -> None:
-        """Read one block, on a thread; its memory sees nothing that wasn't checked."""
-        if load.given_up:
-            return
-        try:
-            payload = self._directory.load(key, used_at_ns)
-        except (OSError, DamagedFileError) as error:
-            load.fail(key, error)
-            return
-        with load.lock:
-            if load.given_up:
-                return
-            self._chunks[self._bytes_of(chunk)] = payload
-            load.done.append(key)
-            load.ended += 1
-
-    # --- writing ---
-
-    def submit_store(self, job_metadata: TransferJob) -> None:
-        """Have blocks of the CPU tier written; too many at a time are not."""
-        store = _Job(job_metadata, list(job_metadata.keys), time.monotonic())
-        self._note_computed(store)
-        storing = sum(len(other.keys) for other in self._stores.values())
-        if storing and storing + len(store.keys) > self._max_storing:
-            self._refused.append(JobResult(job_metadata.job_id, success=False))
-            self._counts[NOT_STORED] += len(store.keys)
-            return
-        self._stores[job_metadata.job_id] = store
-        request = self._requests[job_metadata.req_context.req_id]
-        tasks = [
-            partial(self._store, store, key, int(chunk), request.used_at_ns(key))
-            for key, chunk in zip(store.keys, job_metadata.chunk_ids, strict=True)
-        ]
-        self._writers.enqueue_store(job_metadata.job_id, len(tasks), tasks)
-
-    def _store(self, store: _Job, key: OffloadKey, chunk: int, used_at_ns: int) -> None:
-        """Write one block, on a thread."""
-        with store.lock:
-            if store.given_up:
-                return
-            payload = bytes(self._chunks[self._bytes_of(chunk)])
-        try:
-            self._directory.store(key, payload, used_at_ns)
-        except OSError as error:
-            store.fail(key, error)
-            return
-        with store.lock:
-            if not store.given_up:
-                store.done.append(key)
-                store.ended += 1
-
-    def _bytes_of(self, chunk: int) -> slice:
-        return slice(chunk * self.block_size_bytes, (chunk + 1) * self.block_size_bytes)
-
-    # --- what came of it ---
-
-    def get_finished_jobs(self) -> Iterable[JobResult]:
-        """Return the jobs that are over, and those that nobody waits for any longer."""
-        now_s = time.monotonic()
-        results, self._refused = self._refused, []
-        for load in list(self._loads.values()):
-            if load.is_over or self._is_too_slow(load, now_s):
-                results.append(self._end_load(load, now_s))
-        for store in list(self._stores.values()):
-            if store.is_over or now_s - store.since_s > STORE_TIMEOUT_S:
-                results.append(self._end_store(store, now_s))
-        for pool in (self._readers, self._writers):
-            pool.get_finished()  # jobs are followed here, block by block
-        while not self._directory.swept.empty():
-            swept = self._directory.swept.get()
-            self._counts[EVICTED] += swept.num_files
-            self._tell([OffloadKey(key) for key in swept.keys], removed=True)
-        return results
-
-    def _is_too_slow(self, load: _Job, now_s: float) -> bool:
-        waited_s = now_s - load.since_s
-        return gives_up(waited_s, len(load.done), len(load.keys), self._pace.chunk_s)
-
-    def _end_load(self, load: _Job, now_s: float) -> JobResult:
-        load.give_up()
-        loaded = set(load.done)
-        failed = [key for key in load.keys if key not in loaded]
-        if failed:
-            self._lookups.mark_miss(failed)
-            self._tell(load.damaged, removed=True)
-            self._counts[DAMAGED] += len(load.damaged)
-            if load.error:
-                self._complain("blocks not read: %s", load.error)
-        if not load.is_over:
-            self._counts[ABANDONED] += len(load.keys) - load.ended
-            self._rest(f"{len(load.done)} of {len(load.keys)} blocks so far")
-        elif not failed:
-            self._rest_s = RESTS_S[0]
-        return self._result(self._loads, load, now_s)
-
-    def _end_store(self, store: _Job, now_s: float) -> JobResult:
-        store.give_up()
-        self._tell(store.done, removed=False)
-        if failed := len(store.keys) - len(store.done):
-            self._counts[NOT_STORED] += failed
-            self._complain("%d blocks not stored: %s", failed, store.error or "too slow")
-        return self._result(self._stores, store, now_s)
-
-    def _result(self, jobs: dict[JobId, _Job], job: _Job, now_s: float) -> JobResult:
-        job_id = job.job.job_id
-        del jobs[job_id]
-        return JobResult(
-            job_id,
-            success=len(job.done) == len(job.keys),
-            successful_keys=tuple(job.done),
-            transfer_time=now_s - job.job.submit_time,
-            transfer_bytes=len(job.done) * self.block_size_bytes,
-        )
-
-    def _rest(self, reason: str) -> None:
-        """Look nothing up for a while, longer each time until the tier is fast again."""
-        self._complain(
-            "the shared KV tier is slow (%s): not asked for %.1f s", reason, self._rest_s
-        )
-        self._rests_until_s = time.monotonic() + self._rest_s
-        self._rest_s = min(2 * self._rest_s, RESTS_S[1])
-
-    # --- how fast prompts are computed ---
-
-    def _note_computed(self, store: _Job) -> None:
-        """Note that blocks were computed, as that is when they're stored."""
-        request = self._requests.get(store.job.req_context.req_id)
-        if request and request.scheduled_s is not None:
-            request.computed_s = time.monotonic() - request.scheduled_s
-            request.computed += len(store.keys)
-
-    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        """Ask for what is computed, and nothing else, to be stored."""
-        self._requests[req_context.req_id] = _Request(req_context)
-        return RequestOffloadingContext()
+        if found is not None:
+            return LookupResult.HIT if found else LookupResult.MISS
+        request = self._request(req_context)
+        request.keys.add(key)
+        if request.asked_s is None:
+            request.asked_s = now_s
+        waited_s = now_s - request.asked_s
+        if gives_up(waited_s, 0, len(request.keys), self._pace.chunk_s):
+            self._begin_rest(now_s, f"no answer for {waited_s:.2f} s")
+            return LookupResult.MISS
+        return LookupResult.RETRY
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Hand over the lookups of this step; its new requests wait no longer."""
@@ -373,22 +154,81 @@ class SharedFsTier(SecondaryTierManager):
         now_s = time.monotonic()
         for req_id in context.new_req_ids:
             if request := self._requests.get(req_id):
-                request.scheduled_s = now_s
+                request.scheduled_s, request.asked_s = now_s, None
         for req_id in context.preempted_req_ids:
             if request := self._requests.get(req_id):
-                request.scheduled_s = None
+                request.scheduled_s = request.asked_s = None
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Learn from a request how long computing takes, and that its blocks are in use."""
         self._lookups.cleanup(req_context.req_id)
-        request = self._requests.pop(req_context.req_id)
-        self._pace.measured(request.computed, request.computed_s)
-        # Those in the tiers above are not asked for here.
-        keys = req_context._offload_key_positions
-        used_at_ns = {bytes(key): request.used_at_ns(key) for key in keys}
-        self._writers.enqueue_store(TOUCHING, 1, [partial(self._directory.touch, used_at_ns)])
+        if request := self._requests.pop(req_context.req_id, None):
+            self._pace.measured(request.computed, request.computed_s)
+            # Those in the tiers above were not asked for here.
+            self._stores.touch(request)
 
-    # --- events, metrics, the end ---
+    def _request(self, context: ReqContext) -> TierRequest:
+        """Return what is known of a request: nothing if it's over, with jobs still to come."""
+        return self._requests.get(context.req_id) or TierRequest(context)
+
+    # --- jobs ---
+
+    def submit_load(self, job_metadata: TransferJob) -> None:
+        """Have blocks read into the CPU tier."""
+        request = self._request(job_metadata.req_context)
+        since_s = request.asked_s or time.monotonic()
+        request.asked_s = None
+        self._loads.submit(TierJob(job_metadata, list(job_metadata.keys), since_s), request)
+
+    def submit_store(self, job_metadata: TransferJob) -> None:
+        """Have blocks of the CPU tier written, which were just computed."""
+        now_s = time.monotonic()
+        request = self._request(job_metadata.req_context)
+        store = TierJob(job_metadata, list(job_metadata.keys), now_s)
+        request.note_computed(len(store.keys), now_s)
+        if not self._stores.submit(store, request):
+            self._refused.append(store)
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        """Return the jobs that are over, and those that nobody waits for any longer."""
+        now_s = time.monotonic()
+        loads = self._loads.take_ended(now_s, self._pace.chunk_s)
+        refused, self._refused = self._refused, []
+        stores = [*refused, *self._stores.take_ended(now_s)]
+        for load in loads:
+            self._note_load(load, now_s)
+        for store in stores:
+            self._note_store(store)
+        while not self._directory.swept.empty():
+            swept = self._directory.swept.get()
+            self._counts[EVICTED] += swept.num_files
+            self._tell([OffloadKey(key) for key in swept.keys], removed=True)
+        return [job.result(now_s, self.block_size_bytes) for job in (*loads, *stores)]
+
+    def _note_load(self, load: TierJob, now_s: float) -> None:
+        if failed := load.failed:
+            self._lookups.mark_miss(failed)
+        self._tell(load.damaged, removed=True)
+        self._counts[DAMAGED] += len(load.damaged)
+        if load.error:
+            self._complain("blocks not read: %s", load.error)
+        if not load.is_over:
+            self._counts[ABANDONED] += len(load.keys) - load.ended
+            self._begin_rest(now_s, f"{len(load.done)} of {len(load.keys)} blocks so far")
+        elif not failed:
+            self._rest.was_fast()
+
+    def _note_store(self, store: TierJob) -> None:
+        self._tell(store.done, removed=False)
+        if failed := len(store.keys) - len(store.done):
+            self._counts[NOT_STORED] += failed
+            self._complain("%d blocks not stored: %s", failed, store.error or "too slow")
+
+    def _begin_rest(self, now_s: float, reason: str) -> None:
+        if rest_s := self._rest.begin(now_s):
+            self._complain("slow (%s), so not asked for %.1f s", reason, rest_s)
+
+    # --- events and metrics ---
 
     def _tell(self, keys: list[OffloadKey], *, removed: bool) -> None:
         if keys and self._with_events:
@@ -409,31 +249,30 @@ class SharedFsTier(SecondaryTierManager):
 
     def get_stats(self) -> OffloadingConnectorStats | None:
         """Return what was counted since the last call."""
-        if not self._counts:
-            return None
         stats = OffloadingConnectorStats()
         for name, count in self._counts.items():
             stats.increase_counter(name, count)
         self._counts.clear()
-        return stats
+        return None if stats.is_empty() else stats
 
     def _complain(self, message: str, *values: object) -> None:
         """Log a warning, at most one of a kind each minute."""
         now_s = time.monotonic()
         if now_s - self._complained_s.get(message, -COMPLAIN_S) >= COMPLAIN_S:
             self._complained_s[message] = now_s
-            logger.warning(message, *values)
+            logger.warning(f"shared KV tier: {message}", *values)
+
+    # --- the end ---
 
     def drain_jobs(self) -> None:
         """Give all jobs up, so that the CPU tier's memory is left alone from here on."""
-        for job in (*self._loads.values(), *self._stores.values()):
-            job.give_up()
-            job.ended = len(job.keys)
+        self._loads.give_up()
+        self._stores.give_up()
 
     def shutdown(self) -> None:
         """Let go of the CPU tier; threads that hang in a dead file system are left to it."""
         self.drain_jobs()
-        for end in (self._lookups.shutdown, self._readers.shutdown, self._writers.shutdown):
+        for end in (self._lookups.shutdown, self._loads.shutdown, self._stores.shutdown):
             ending = threading.Thread(target=end, daemon=True)
             ending.start()
             ending.join(SHUTDOWN_S)

@@ -33,7 +33,6 @@ from vllm.v1.kv_offload.config import (
 )
 from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
 
-from serve_app import shared_tier
 from serve_app.host_tiering import HostTieringSpec
 from serve_app.kv_directory import KvDirectory
 from serve_app.shared_tier import (
@@ -404,11 +403,8 @@ def test_room_is_made_and_told(start: Start, tmp_path: Path) -> None:
     assert start(**bound)[1].leading("c", keys_of(1)) == 4 - len(gone)
 
 
-def test_a_tier_that_hangs_is_given_up_and_left_alone_for_a_while(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tier_that_hangs_is_given_up_and_left_alone_for_a_while(start: Start) -> None:
     """Neither lookups nor reads are waited for; then the tier rests, and is used again."""
-    monkeypatch.setattr(shared_tier, "RESTS_S", (0.3, 60.0))
     rows, first = start()
     want = rows.view()[:8].clone()
     first.compute("a", keys_of(1, 8), [*range(8)])
@@ -482,9 +478,9 @@ def test_stores_that_wait_pin_a_share_of_the_cpu_tier_only(start: Start) -> None
     engine.tier.held.delay_s = 0.3
     for prompt in range(3):
         engine.compute(f"a{prompt}", keys_of(prompt, 8), [*range(8)])
+    engine.settle()
     engine.step()
     assert engine.counts[NOT_STORED] == 16
-    engine.settle()
     assert sorted(engine.told(removed=False)) == keys_of(0, 8)
 
 

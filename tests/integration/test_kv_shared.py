@@ -1,6 +1,7 @@
 """KV that a killed engine left in a directory serves another one; and no fault of it does harm."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import contextmanager, suppress
@@ -92,6 +93,10 @@ def _count(name: str) -> float:
     )
 
 
+def _median_ttft_s(answers: list[Answer]) -> float:
+    return statistics.median(answer.ttft_s for answer in answers)
+
+
 async def _until(condition: Callable[[], bool], within_s: float = 20) -> None:
     async with asyncio.timeout(within_s):
         while not condition():
@@ -157,8 +162,7 @@ async def test_another_engine_goes_on_from_the_directory(tier: Tier) -> None:
         assert answer.cached_tokens >= 0.95 * answer.prompt_tokens
         assert answer.tokens == undisturbed.tokens
     assert len({tuple(answer.tokens) for answer in (*cold, *warm)}) == 6
-    print("cold", [a.ttft_s for a in cold], "warm", [a.ttft_s for a in warm])
-    assert 3 * min(answer.ttft_s for answer in warm) <= min(answer.ttft_s for answer in cold)
+    assert 3 * _median_ttft_s(warm) <= _median_ttft_s(cold)
 
 
 def _flip(path: Path, _: Path) -> None:
@@ -226,6 +230,5 @@ async def test_a_disk_that_hangs_costs_a_tenth_at_most(tier: Tier) -> None:
     cold = [await tier.ask(PROMPTS + 20 + number) for number in range(3)]
     with tier.fault(SLOW):
         slow = [await tier.ask(PROMPTS + 30 + number) for number in range(3)]
-    print("cold", [a.ttft_s for a in cold], "slow", [a.ttft_s for a in slow])
     assert [answer.cached_tokens for answer in slow] == [0, 0, 0]
-    assert min(a.ttft_s for a in slow) <= 1.1 * min(a.ttft_s for a in cold) + 0.1
+    assert min(a.ttft_s for a in slow) <= 1.1 * _median_ttft_s(cold) + 0.05

@@ -8,8 +8,10 @@ from policies.fetch_patience import (
     EXTRA_RATIO,
     GRACE_S,
     MEASURED_CHUNKS,
+    RESTS_S,
     UNMEASURED_S,
     PrefillPace,
+    Rest,
     gives_up,
 )
 
@@ -61,3 +63,18 @@ def test_recent_and_long_prompts_count_most() -> None:
     for _ in range(20):
         pace.measured(100, 3.0)
     assert pace.chunk_s == pytest.approx(0.03, rel=0.05)
+
+
+def test_a_slow_tier_rests_longer_each_time_until_it_was_fast() -> None:
+    """Its rests double up to a minute, don't add up, and begin short again."""
+    rest = Rest()
+    assert not rest.is_on(0)
+    assert rest.begin(0) == RESTS_S[0]
+    assert rest.begin(RESTS_S[0] / 2) is None
+    assert rest.is_on(RESTS_S[0] / 2)
+    assert not rest.is_on(RESTS_S[0])
+    longest = [rest.begin(1000.0 * number) for number in range(1, 20)]
+    assert longest[:2] == [2 * RESTS_S[0], 4 * RESTS_S[0]]
+    assert longest[-1] == RESTS_S[1]
+    rest.was_fast()
+    assert rest.begin(10**6) == RESTS_S[0]
