@@ -5,7 +5,7 @@ import logging
 import shutil
 from typing import Any
 
-from vllm.config import KVTransferConfig
+from vllm.config import KVTransferConfig, ParallelConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 
@@ -17,6 +17,8 @@ logger = logging.getLogger("ray.serve")
 
 HOST_OFFLOADING = {"spec_name": "HostOffloadingSpec", "spec_module_path": "serve_app.host_offload"}
 HOST_TIERING = {"spec_name": "HostTieringSpec", "spec_module_path": "serve_app.host_tiering"}
+
+ONE_NODE = "kv_shared: all workers of a replica must be on one node, without Ray between them"
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where vLLM puts the CPU tier if others are below it
 
@@ -53,11 +55,22 @@ def place_kv(args: argparse.Namespace, config: AppConfig) -> None:
     )
 
 
+def check_workers(config: AppConfig, parallel: ParallelConfig) -> None:
+    """Refuse a shared tier where vLLM chose to reach a replica's workers through Ray.
+
+    They may be on other nodes, and the scheduler sees only the CPU memory of its own.
+
+    Raises:
+        EngineArgsError: so it is.
+    """
+    if config.kv_shared and parallel.distributed_executor_backend == "ray":
+        raise EngineArgsError(ONE_NODE)
+
+
 def _tier(args: argparse.Namespace, shared: SharedDirectory | SharedService) -> dict[str, Any]:
     """Return the tier as vLLM wants it told."""
     if args.nnodes > 1 or args.distributed_executor_backend == "ray":
-        # Its scheduler sees only the CPU memory of its own node.
-        raise EngineArgsError("kv_shared: all workers of a replica must be on one node")
+        raise EngineArgsError(ONE_NODE)
     if isinstance(shared, SharedService):
         if current_platform.is_cpu():
             reason = "vLLM has this tier for accelerators alone; use {type: fs, path, gib}"

@@ -38,6 +38,7 @@ class VllmServer:
         engine_settings = AsyncEngineArgs.from_cli_args(args)
         engine = WatchedLLM.from_engine_args(engine_settings, stat_loggers=[load.attach])
         assert isinstance(engine, WatchedLLM)
+        kv_tiers.check_workers(config, engine.vllm_config.parallel_config)
         tasks = await engine.get_supported_tasks()
         app = build_app(args, tasks, engine.model_config)
         await init_app_state(engine, app.state, args, tasks)

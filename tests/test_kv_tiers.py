@@ -9,11 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.config import ParallelConfig
 
 from serve_app import engine_args, kv_tiers
 from serve_app.config import AppConfig
 from serve_app.engine_args import EngineArgsError
-from serve_app.kv_tiers import place_kv
+from serve_app.kv_tiers import check_workers, place_kv
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -128,6 +129,16 @@ def test_what_cannot_work_is_refused(
     """Tiers that the CPU build lacks, and replicas over several nodes."""
     with pytest.raises(EngineArgsError, match=reason):
         placed(model, engine, kv_shared=tier)
+
+
+def test_workers_that_ray_placed_are_refused() -> None:
+    """Even if nobody asked for Ray: vLLM takes it within a placement group."""
+    config = AppConfig.model_validate({"model": "m", "kv_offload_gib": 1, "kv_shared": shared()})
+    check_workers(config, ParallelConfig(distributed_executor_backend="mp"))
+    parallel = ParallelConfig()
+    parallel.distributed_executor_backend = "ray"
+    with pytest.raises(EngineArgsError, match="must be on one node"):
+        check_workers(config, parallel)
 
 
 def test_little_shared_memory_turns_the_tier_off(
