@@ -4,14 +4,11 @@ There the CPU tier lies in memory that the scheduler's process shares with the w
 tiers below are read and written in the former.
 """
 
-from contextlib import suppress
-from pathlib import Path
-
-from vllm.v1.kv_offload.base import CanonicalKVCaches, OffloadingManager
+from vllm.v1.kv_offload.base import CanonicalKVCaches
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
-from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 from serve_app.host_offload import HostOffloadingWorker
+from serve_app.nameless_tiering import NamelessTieringSpec
 
 
 class RegionWorker(HostOffloadingWorker):
@@ -34,7 +31,7 @@ class RegionWorker(HostOffloadingWorker):
         self._region.cleanup()
 
 
-class HostTieringSpec(TieringOffloadingSpec):
+class HostTieringSpec(NamelessTieringSpec):
     """vLLM's tiers, with a worker that needs no accelerator."""
 
     _host_worker: RegionWorker | None = None
@@ -49,18 +46,6 @@ class HostTieringSpec(TieringOffloadingSpec):
                 kv_bytes_per_chunk=self.kv_bytes_per_chunk,
                 cpu_page_size=self.cpu_page_size_per_worker,
             )
-            region._creator = False  # the name is gone by the time of its cleanup
+            region._creator = False  # as in NamelessTieringSpec.create_worker
             self._host_worker = RegionWorker(kv_caches, region, self.blocks_per_chunk)
         return self._host_worker
-
-    def get_manager(self) -> OffloadingManager:
-        """Return the scheduler's manager; the first call makes it.
-
-        All workers have the memory by now, so its name goes at once: were it there until the end,
-        a killed engine would leave its memory behind.
-        """
-        manager = super().get_manager()
-        if self._scheduler_mmap is not None and not self._scheduler_mmap._creator:
-            with suppress(FileNotFoundError):
-                Path(self._scheduler_mmap.mmap_path).unlink()
-        return manager

@@ -17,6 +17,10 @@ logger = logging.getLogger("ray.serve")
 
 HOST_OFFLOADING = {"spec_name": "HostOffloadingSpec", "spec_module_path": "serve_app.host_offload"}
 HOST_TIERING = {"spec_name": "HostTieringSpec", "spec_module_path": "serve_app.host_tiering"}
+TIERING = {
+    "spec_name": "NamelessTieringSpec",
+    "spec_module_path": "serve_app.nameless_tiering",
+}
 
 ONE_NODE = "kv_shared: all workers of a replica must be on one node, without Ray between them"
 
@@ -43,7 +47,7 @@ def place_kv(args: argparse.Namespace, config: AppConfig) -> None:
             tiers = []
         spec = HOST_TIERING if tiers else HOST_OFFLOADING
     elif tiers:
-        spec = {"spec_name": "TieringOffloadingSpec"}
+        spec = TIERING
     else:
         args.kv_offloading_size = config.kv_offload_gib
         return

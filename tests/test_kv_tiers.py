@@ -79,7 +79,7 @@ def test_on_cuda_the_tiers_are_vllms(model: Path, monkeypatch: pytest.MonkeyPatc
     on_cpu = placed(model, kv_shared=shared())
     monkeypatch.setattr(kv_tiers, "current_platform", SimpleNamespace(is_cpu=lambda: False))
     extra = placed(model, kv_shared=shared()).kv_transfer_config.kv_connector_extra_config
-    assert extra["spec_name"] == "TieringOffloadingSpec"
+    assert extra["spec_name"] == "NamelessTieringSpec"
     tiers = on_cpu.kv_transfer_config.kv_connector_extra_config["secondary_tiers"]
     assert extra["secondary_tiers"] == tiers
     peers = {"type": "p2p", "host": "10.0.0.1"}
