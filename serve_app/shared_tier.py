@@ -9,6 +9,7 @@ tiering/fs (the same without checksums, bounds and deadlines).
 """
 
 import logging
+import stat
 import threading
 import time
 from collections import Counter
@@ -117,10 +118,13 @@ class SharedFsTier(SecondaryTierManager):
         directory = self.directory_type(path, space, self.block_size_bytes, max_bytes)
         try:
             directory.open()
+            mode = path.stat().st_mode
         except OSError as error:
             logger.error("the shared KV tier is off, its directory can't be made: %s", error)
-        else:
-            logger.info("shared KV tier: %s, %.1f GiB for all", directory.path, max_bytes / 2**30)
+            return directory
+        logger.info("shared KV tier: %s, %.1f GiB for all", directory.path, max_bytes / 2**30)
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            logger.warning("shared KV tier: others can write to %s, and so change answers", path)
         return directory
 
     # --- requests ---
