@@ -51,8 +51,8 @@ class KvDirectory:
 
     def has(self, keys: Iterable[bytes]) -> list[bool]:
         """Tell which blocks are there, by name alone."""
-        # It takes any error for a no.
-        return [os.path.exists(self._file(key)) for key in keys]  # noqa: PTH110
+        # It takes any error for a no, and many blocks at a time.
+        return [os.path.exists(self._name(key)) for key in keys]  # noqa: PTH110
 
     def load(self, key: bytes, used_at_ns: int) -> bytearray:
         """Return a block's KV, and mark it as used.
@@ -129,5 +129,8 @@ class KvDirectory:
         return True
 
     def _file(self, key: bytes) -> Path:
+        return Path(self._name(key))
+
+    def _name(self, key: bytes) -> str:
         name = key.hex()
-        return self.path / name[:2] / f"{name}.kv"
+        return f"{self.path}/{name[:2]}/{name}.kv"
