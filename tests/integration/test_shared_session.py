@@ -11,7 +11,14 @@ import ray
 from serve_app import serve_file
 from serve_app.http_message import REPLICA_HEADER
 from serve_app.local_cluster import LocalCluster, deploy, states
-from tests.integration.conftest import APP, BLOCK_TOKENS, MAX_MODEL_LEN, Service, configure
+from tests.integration.conftest import (
+    APP,
+    BLOCK_TOKENS,
+    MAX_MODEL_LEN,
+    Service,
+    configure,
+    titled,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +42,13 @@ def sharing(cluster: LocalCluster, port: int, tiny: Path, shared: Path) -> Servi
 
 
 def _kill(replica: str) -> None:
-    """Kill the process of a replica, as the machine's out-of-memory killer would."""
+    """Kill the process of a replica; it's gone when this returns."""
+    before = titled(f"ray::ServeReplica:{APP}:engine")
     ray.kill(ray.get_actor(f"SERVE_REPLICA::{APP}#engine#{replica}", namespace="serve"))
+    until_s = time.monotonic() + 60
+    while sum(process.is_running() for process in before) == len(before):
+        assert time.monotonic() < until_s
+        time.sleep(0.1)
 
 
 def test_the_next_turn_is_warm_elsewhere(sharing: Service, shared: Path) -> None:
