@@ -61,7 +61,8 @@ def configure(base: dict[str, Any], router: str, fleet: Fleet, port: int) -> dic
     content = deepcopy(base)
     content["http_options"]["port"] = port
     app = serve_file.app(content)
-    app["args"] |= {"model": str(fleet.model.absolute()), "router": router, "kv_offload_gib": 0}
+    app["args"] |= {"model": str(fleet.model.absolute()), "router": router}
+    app["args"] |= {"kv_offload_gib": 0, "kv_shared": None}
     app["args"]["engine"] |= {
         "block_size": fleet.block_size,
         "num_gpu_blocks_override": fleet.blocks,

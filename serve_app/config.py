@@ -3,7 +3,7 @@
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator, with_config
 
@@ -62,6 +62,26 @@ class GatewayConfig(_Strict):
     """How long a turn waits for the router actor before it's placed without it, in seconds."""
 
 
+class SharedDirectory(_Strict):
+    """A directory that all replicas read and write."""
+
+    type: Literal["fs"]
+
+    path: Path
+    """The directory; a relative one is seen from where Ray was started, as a model's is."""
+
+    gib: float = Field(gt=0)
+    """Bound on what all replicas together keep there, in GiB."""
+
+
+class SharedService(BaseModel):
+    """One of vLLM's own tiers for CUDA, an object store or peers, with vLLM's options for it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: Literal["obj", "p2p"]
+
+
 class AppConfig(_Strict):
     """Everything warmturn itself is told; replicas and placement are Serve's `deployments`."""
 
@@ -73,6 +93,9 @@ class AppConfig(_Strict):
 
     kv_offload_gib: float = Field(default=0, ge=0)
     """CPU memory per replica for KV evicted from the primary cache, in GiB; 0 turns it off."""
+
+    kv_shared: Annotated[SharedDirectory | SharedService, Field(discriminator="type")] | None = None
+    """Where replicas leave KV for each other, below their CPU memory."""
 
     router: RouterName = RouterName.WARMTURN
     """What chooses the replica of a request."""
@@ -87,10 +110,21 @@ class AppConfig(_Strict):
         return self
 
     @model_validator(mode="after")
+    def _shared_tier_is_below_the_cpu_tier(self) -> Self:
+        if self.kv_shared and not self.kv_offload_gib:
+            raise ValueError("kv_shared needs kv_offload_gib above 0: KV goes there by CPU memory")
+        return self
+
+    @model_validator(mode="after")
     def _model_is_set_once(self) -> Self:
         if {"model", "model_tag"} & self.engine.keys():
             raise ValueError("set the model as args.model, not under args.engine")
         return self
+
+    @property
+    def kv_shared_gib(self) -> float:
+        """Bound of the shared tier, in GiB; 0 where there is none, or none that is known."""
+        return self.kv_shared.gib if isinstance(self.kv_shared, SharedDirectory) else 0.0
 
     def engine_settings(self) -> dict[str, Any]:
         """Return what vLLM's parser is given, keyed by vLLM's names with `_`."""

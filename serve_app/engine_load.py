@@ -50,10 +50,13 @@ class EngineLoad(StatLoggerBase):
     AsyncLLM makes its loggers itself: hand it a factory that returns this one after `attach`.
     """
 
-    def __init__(self, replica: ReplicaId, cpu_bytes: float = 0.0) -> None:
-        """Begin a generation of a replica with so much CPU memory for KV."""
+    def __init__(
+        self, replica: ReplicaId, cpu_bytes: float = 0.0, shared_bytes: float = 0.0
+    ) -> None:
+        """Begin a generation of a replica, with so much room for KV in CPU memory and below."""
         self._replica = replica
         self._cpu_bytes = cpu_bytes
+        self._shared_bytes = shared_bytes
         self._generation = time.time_ns()
         self._running = 0
         self._waiting = 0
@@ -85,9 +88,17 @@ class EngineLoad(StatLoggerBase):
     @property
     def cpu_tokens(self) -> int:
         """Tokens of KV that fit in CPU memory, by what those took that came from there."""
+        return self._tokens_in(self._cpu_bytes)
+
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens of KV that fit in the tier that all replicas share, in the same way."""
+        return self._tokens_in(self._shared_bytes)
+
+    def _tokens_in(self, size_bytes: float) -> int:
         if not self._loaded_tokens or not self._loaded_bytes:
             return 0
-        return int(self._cpu_bytes * self._loaded_tokens / self._loaded_bytes)
+        return int(size_bytes * self._loaded_tokens / self._loaded_bytes)
 
     def state(self) -> ReplicaState:
         """Return the replica's state as of the engine's last step."""

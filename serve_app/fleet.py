@@ -1,7 +1,7 @@
 """The replicas as they last reported themselves, and how gateways reach them."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from statistics import median
 
@@ -106,13 +106,23 @@ class Fleet:
     @property
     def cpu_tokens(self) -> int:
         """Tokens of KV that fit in a replica's CPU memory, by those that know it."""
-        known = [one.cpu_tokens for one in self._reports.values() if one.cpu_tokens]
-        return round(median(known)) if known else 0
+        return _usual(one.cpu_tokens for one in self._reports.values())
+
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens of KV that fit in the shared tier, by those that know it."""
+        return _usual(one.shared_tokens for one in self._reports.values())
 
     def _usual_rate(self, guess_tokens_per_s: float) -> float:
         reports = self._reports.values()
         measured = [one.state.prefill_tokens_per_s for one in reports if one.is_measured]
         return median(measured) if measured else guess_tokens_per_s
+
+
+def _usual(sizes: Iterable[int]) -> int:
+    """Return the middle one of those that are known, 0 if none is."""
+    known = [size for size in sizes if size]
+    return round(median(known)) if known else 0
 
 
 def _unknown(replica: ReplicaId) -> ReplicaState:

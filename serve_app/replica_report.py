@@ -34,8 +34,8 @@ class ReplicaReport:
     """What is new since the last report.
 
     `node` is where the replica runs. `is_measured` says whether the state's prefill rate is more
-    than a guess. `cpu_tokens` of KV fit in its CPU memory; 0 where there is none, or none came from
-    there yet.
+    than a guess. `cpu_tokens` of KV fit in its CPU memory, and `shared_tokens` in the tier that all
+    share; 0 where there is none, or none came from there yet.
     `turns` are all that run here, `first_tokens` those whose prefill is done now. KV events come as
     a `batch`, or where the router asked for it as a `snapshot` in their place, with the
     `last_turns` of the sessions served here, whose `at_s` is relative to now. Both are None where
@@ -47,6 +47,7 @@ class ReplicaReport:
     block_size: int
     is_measured: bool
     cpu_tokens: int
+    shared_tokens: int
     turns: frozenset[RequestId]
     first_tokens: tuple[RequestId, ...]
     ends: tuple[TurnEnd, ...]

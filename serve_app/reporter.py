@@ -138,6 +138,7 @@ class Reporter:
             block_size,
             self._load.is_measured,
             self._load.cpu_tokens,
+            self._load.shared_tokens,
             frozenset(self._turns),
             first_tokens,
             ends,

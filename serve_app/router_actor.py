@@ -137,7 +137,12 @@ class RouterActor:
             return asked.target  # one that starts, or this actor does
         states = [self._fleet.state(seat.replica) for seat in seats]
         observed = self._observer.observe(
-            seats, states, self._fleet.cpu_tokens, 0, asked.settings.window_s, now_s
+            seats,
+            states,
+            self._fleet.cpu_tokens,
+            self._fleet.shared_tokens,
+            asked.settings.window_s,
+            now_s,
         )
         target = self._scaling.answer(asked, observed, now_s)
         self._fleet.draining = self._scaling.draining

@@ -3,21 +3,18 @@
 Importing this module imports vLLM, which takes many seconds.
 """
 
-import argparse
 from types import SimpleNamespace
 from typing import Any, Self
 
 from fastapi import FastAPI
-from vllm.config import KVTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
-from vllm.platforms import current_platform
 from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.ray_wrappers import RayPrometheusStatLogger
 
 from policies.types import ReplicaId
-from serve_app import engine_args
+from serve_app import engine_args, kv_tiers
 from serve_app.config import AppConfig
 from serve_app.engine_load import EngineLoad
 from serve_app.kv_event_stream import Endpoints
@@ -38,13 +35,14 @@ class VllmServer:
         args = engine_args.parse(config.engine_settings())
         engine_args.import_parser_plugins(args)
         args.kv_events_config = kv_events.config()
-        offload_kv(args, config.kv_offload_gib)
-        load = EngineLoad(replica, config.kv_offload_gib * 2**30)
+        kv_tiers.place_kv(args, config)
+        load = EngineLoad(replica, config.kv_offload_gib * 2**30, config.kv_shared_gib * 2**30)
         engine_settings = AsyncEngineArgs.from_cli_args(args)
         # The last one serves vLLM's own /metrics, which the one for Ray's agent would replace.
         loggers: list[Any] = [load.attach, RayPrometheusStatLogger, PrometheusStatLogger]
         engine = WatchedLLM.from_engine_args(engine_settings, stat_loggers=loggers)
         assert isinstance(engine, WatchedLLM)
+        kv_tiers.check_workers(config, engine.vllm_config.parallel_config)
         tasks = await engine.get_supported_tasks()
         app = build_app(args, tasks, engine.model_config)
         await init_app_state(engine, app.state, args, tasks)
@@ -53,21 +51,3 @@ class VllmServer:
         app.state.lifespan = app.router.lifespan_context(app)  # it lives as long as the application
         await app.state.lifespan.__aenter__()
         return cls(engine, app, load)
-
-
-def offload_kv(args: argparse.Namespace, gib: float) -> None:
-    """Give the engine a CPU tier: vLLM's own on accelerators, ours on the CPU build."""
-    if not gib:
-        return
-    if not current_platform.is_cpu():
-        args.kv_offloading_size = gib
-        return
-    args.kv_transfer_config = KVTransferConfig(
-        kv_connector="OffloadingConnector",
-        kv_role="kv_both",
-        kv_connector_extra_config={
-            "spec_name": "HostOffloadingSpec",
-            "spec_module_path": "serve_app.host_offload",
-            "cpu_bytes_to_use": int(gib * 2**30),
-        },
-    )

@@ -10,6 +10,7 @@ from serve_app import serve_file
 from serve_app.config import AppConfig, GatewayConfig
 
 ROOT = Path(__file__).parents[1]
+SHARED = {"type": "fs", "path": "kv", "gib": 1}
 
 
 def _config(**args: Any) -> AppConfig:
@@ -37,6 +38,11 @@ def test_prefix_caching_is_on_unless_said_otherwise() -> None:
         ({"engine": {"model": "x"}}, "set the model as args.model"),
         ({"kv_offload_gib": 1, "engine": {"kv-transfer-config": {}}}, "exclude each other"),
         ({"model": ""}, "at least 1 character"),
+        ({"kv_shared": SHARED}, "kv_shared needs kv_offload_gib above 0"),
+        ({"kv_offload_gib": 1, "kv_shared": SHARED | {"gib": 0}}, "greater than 0"),
+        ({"kv_offload_gib": 1, "kv_shared": {"type": "fs", "path": "kv"}}, "gib(.|\n)*required"),
+        ({"kv_offload_gib": 1, "kv_shared": SHARED | {"gb": 1}}, "Extra inputs"),
+        ({"kv_offload_gib": 1, "kv_shared": {"type": "tape"}}, "'fs', 'obj', 'p2p'"),
     ],
 )
 def test_bad_args_are_refused(args: dict[str, Any], reason: str) -> None:

@@ -30,7 +30,9 @@ def make_report(
 ) -> ReplicaReport:
     """Return a report without news."""
     made, place = make_state(replica, **state), Node(node, is_head=node == "head")
-    return ReplicaReport(made, place, 4, is_measured, cpu_tokens, frozenset(), (), (), None, None)
+    return ReplicaReport(
+        made, place, 4, is_measured, cpu_tokens, 0, frozenset(), (), (), None, None
+    )
 
 
 def test_a_replica_that_did_nothing_yet_is_as_fast_as_the_others() -> None:

@@ -55,6 +55,7 @@ def make_report(replica: str, **changes: Any) -> ReplicaReport:
         "node": Node("n1", is_head=True),
         "block_size": BLOCK_SIZE,
         "cpu_tokens": 0,
+        "shared_tokens": 0,
         "turns": frozenset(),
         "first_tokens": (),
         "ends": (),

@@ -67,7 +67,7 @@ def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> 
     content = deepcopy(serve_file.load(ROOT / "serve.yaml"))
     content["http_options"]["port"] = port
     app = serve_file.app(content)
-    app["args"]["model"] = str(model)
+    app["args"] |= {"model": str(model), "kv_shared": None}
     app["args"]["engine"] |= engine
     options = serve_file.deployment(content, "engine")
     options |= {

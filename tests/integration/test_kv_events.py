@@ -17,9 +17,10 @@ from policies.kv_events import EventBatch, Snapshot
 from policies.prefix_index import NO_MATCH, Match, PrefixIndex
 from policies.types import ReplicaId
 from serve_app import engine_args
+from serve_app.config import AppConfig
 from serve_app.kv_event_stream import Endpoints, Lost, follow, private_endpoints
 from serve_app.kv_mirror import KvMirror
-from serve_app.vllm_server import offload_kv
+from serve_app.kv_tiers import place_kv
 from tests.integration.conftest import BLOCK_TOKENS, MAX_MODEL_LEN, PRIMARY_BLOCKS
 
 MODEL, REPLICA = "tiny", ReplicaId("r1")
@@ -93,7 +94,7 @@ async def followed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         "gpu_memory_utilization": 0.1,
     }
     args = engine_args.parse(settings)
-    offload_kv(args, OFFLOAD_GIB)
+    place_kv(args, AppConfig(model=str(tiny), kv_offload_gib=OFFLOAD_GIB))
     with private_endpoints() as endpoints:
         args.kv_events_config = endpoints.config()
         config = AsyncEngineArgs.from_cli_args(args)

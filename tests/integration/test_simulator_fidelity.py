@@ -26,9 +26,10 @@ from policies.block_hash import block_contents, hash_blocks, root_hash
 from policies.kv_events import Removed
 from policies.types import ReplicaId, Request, RequestId, SessionId, Tier
 from serve_app import engine_args
+from serve_app.config import AppConfig
 from serve_app.kv_event import TIERS
 from serve_app.kv_event_stream import Endpoints, Lost, follow, private_endpoints
-from serve_app.vllm_server import offload_kv
+from serve_app.kv_tiers import place_kv
 from tests.integration.conftest import BLOCK_TOKENS, MAX_MODEL_LEN, PRIMARY_BLOCKS
 
 HOST_BLOCKS = 320
@@ -149,7 +150,7 @@ async def _serve_all(model: Path) -> dict[str, Served]:
         "gpu_memory_utilization": 0.1,
     }
     args = engine_args.parse(settings)
-    offload_kv(args, HOST_BLOCKS * BLOCK_GIB)
+    place_kv(args, AppConfig(model=str(model), kv_offload_gib=HOST_BLOCKS * BLOCK_GIB))
     with private_endpoints() as endpoints:
         args.kv_events_config = endpoints.config()
         real = RealEngine(AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(args)))

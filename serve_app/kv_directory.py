@@ -1,0 +1,136 @@
+"""Blocks of KV in files of a directory that several engines read and write."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from serve_app import kv_file
+from serve_app.kv_file import DamagedFileError
+from serve_app.kv_space import NAMESPACE_SUFFIX, KvSpace
+
+TOUCH_NS = 10 * 10**9
+"""How much earlier than it was a block may seem to have been used."""
+
+
+class NoRoomError(OSError):
+    """The limit is reached, and nothing was left to remove."""
+
+
+class Swept(NamedTuple):
+    """Files that this process removed to make room, and the blocks of this namespace in them."""
+
+    num_files: int
+    keys: list[bytes]
+
+
+class KvDirectory:
+    """The blocks of one namespace, each with `payload_bytes` of KV. For any thread.
+
+    A block's key is whatever names it; its last four bytes only tell groups apart.
+    """
+
+    def __init__(self, root: Path, namespace: str, payload_bytes: int, limit_bytes: int) -> None:
+        """Use `root`, which is made if it can be; `namespace` begins with a name for people."""
+        self._root = root
+        self._digest = hashlib.sha256(namespace.encode()).digest()
+        name = "".join(c if c.isalnum() else "-" for c in namespace.split("\n")[0])[-40:]
+        self.path = root / f"{name}-{self._digest[:8].hex()}{NAMESPACE_SUFFIX}"
+        self._payload_bytes = payload_bytes
+        self._file_bytes = kv_file.HEADER.size + payload_bytes
+        self._space = KvSpace(root, limit_bytes)
+        self.swept: SimpleQueue[Swept] = SimpleQueue()
+        """What sweeps of this process removed."""
+
+    def open(self) -> None:
+        """Make the directory if it's not there; OSError if that cannot be."""
+        self._root.mkdir(0o700, parents=True, exist_ok=True)
+
+    def has(self, keys: Iterable[bytes]) -> list[bool]:
+        """Tell which blocks are there, by name alone."""
+        # It takes any error for a no, and many blocks at a time.
+        return [os.path.exists(self._name(key)) for key in keys]  # noqa: PTH110
+
+    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+        """Return a block's KV, and mark it as used.
+
+        Raises:
+            DamagedFileError: there was something else, which was removed.
+            OSError: there is none, or it cannot be read.
+        """
+        path = self._file(key)
+        try:
+            payload = kv_file.read(path, self._digest, key, self._payload_bytes)
+        except DamagedFileError:
+            with suppress(OSError):
+                path.unlink()
+                self._space.release(self._file_bytes)  # as was reserved for it
+            raise
+        self._touch(path, used_at_ns)
+        return payload
+
+    def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
+        """Keep a block's KV; one that is there already is only marked as used.
+
+        Raises:
+            OSError: it isn't kept: no room, no permission, no directory.
+        """
+        path = self._file(key)
+        if self._touch(path, used_at_ns):
+            return
+        if not self._space.reserve(self._file_bytes):
+            self._sweep(wait=True)
+            if not self._space.reserve(self._file_bytes):
+                raise NoRoomError(f"{self._root} is full")
+        try:
+            self._write(path, key, payload, used_at_ns)
+        except BaseException:
+            with suppress(OSError):
+                self._space.release(self._file_bytes)
+            raise
+        if self._space.is_nearly_full():
+            self._sweep(wait=False)
+
+    def touch(self, used_at_ns: Mapping[bytes, int]) -> None:
+        """Mark those blocks as used that are there and were not for a while."""
+        for key, time_ns in used_at_ns.items():
+            path = self._file(key)
+            with suppress(OSError):
+                if path.lstat().st_mtime_ns < time_ns - TOUCH_NS:
+                    self._touch(path, time_ns)
+
+    def _write(self, path: Path, key: bytes, payload: bytes, used_at_ns: int) -> None:
+        try:
+            kv_file.write(path, self._digest, key, payload, used_at_ns)
+        except FileNotFoundError:
+            # Not the root: where a file system was mounted, nothing must go in its place.
+            for directory in (self.path, path.parent):
+                with suppress(FileExistsError):
+                    directory.mkdir(0o700)
+            kv_file.write(path, self._digest, key, payload, used_at_ns)
+
+    def _sweep(self, *, wait: bool) -> None:
+        removed = self._space.sweep(wait=wait)
+        if removed:
+            ours = [path for path in removed if path.parents[1] == self.path]
+            self.swept.put(Swept(len(removed), [bytes.fromhex(path.stem) for path in ours]))
+
+    def _touch(self, path: Path, used_at_ns: int) -> bool:
+        """Mark a file as used then; False if there is none."""
+        try:
+            os.utime(path, ns=(used_at_ns, used_at_ns), follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError:  # not ours to change; it's there all the same
+            return os.path.lexists(path)
+        return True
+
+    def _file(self, key: bytes) -> Path:
+        return Path(self._name(key))
+
+    def _name(self, key: bytes) -> str:
+        name = key.hex()
+        return f"{self.path}/{name[:2]}/{name}.kv"

@@ -1,0 +1,87 @@
+"""One block of KV in a file that proves whose it is and that it is whole.
+
+A file is a header and the KV. The header has the format and its version, the namespace (what else
+must be equal for this KV to be usable), the block's key, the KV's length and its BLAKE3 hash. A
+reader computes the header that it wants, from what it read, and takes only a file with exactly
+that one: anything else is damage.
+"""
+
+import io
+import os
+import stat
+import struct
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from blake3 import blake3
+
+HEADER = struct.Struct("<16s32s64sQ32s")
+MAGIC = b"warmturn-kv".ljust(15, b"\0") + b"\x01"
+"""What a file begins with; the last byte is the format's version."""
+
+TEMPORARY = ".tmp"
+"""How names of files end that are still being written, or whose writer died."""
+
+
+class DamagedFileError(Exception):
+    """The file is not, or no longer, what was once written for this block."""
+
+
+def header(namespace: bytes, key: bytes, payload: bytes | bytearray) -> bytes:
+    """Return what stands before `payload`; `namespace` has 32 bytes, `key` at most 64."""
+    return HEADER.pack(MAGIC, namespace, key, len(payload), blake3(payload).digest())
+
+
+def write(path: Path, namespace: bytes, key: bytes, payload: bytes, used_at_ns: int) -> None:
+    """Put the file in place at once and as a whole, whoever else writes it at the same time.
+
+    `used_at_ns` becomes its modification time. It's not forced to disk: what a crash of the
+    machine leaves of it is damage to the next reader.
+
+    Raises:
+        OSError: nothing was put in place.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}{TEMPORARY}")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            _write_all(file, header(namespace, key, payload))
+            _write_all(file, payload)
+            os.utime(file, ns=(used_at_ns, used_at_ns))
+        finally:
+            os.close(file)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def read(path: Path, namespace: bytes, key: bytes, payload_bytes: int) -> bytearray:
+    """Return the KV that was written under this namespace and key.
+
+    Raises:
+        DamagedFileError: it's something else.
+        OSError: there is no such file, or it cannot be read.
+    """
+    # Not to wait for the other end of what may be a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with io.FileIO(descriptor) as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != HEADER.size + payload_bytes:
+            raise DamagedFileError(f"{path}: {status.st_size} bytes, or no regular file")
+        found = file.read(HEADER.size)
+        payload = bytearray(payload_bytes)
+        view = memoryview(payload)
+        while view and (count := file.readinto(view)):
+            view = view[count:]
+    if view or found != header(namespace, key, payload):
+        raise DamagedFileError(f"{path}: not what was written")
+    return payload
+
+
+def _write_all(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]

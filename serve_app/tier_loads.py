@@ -1,0 +1,77 @@
+"""Reading blocks of the shared tier into the CPU tier, as long as that is worth the wait."""
+
+from functools import partial
+
+from vllm.v1.kv_offload.tiering.base import JobId
+from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
+
+from policies.fetch_patience import gives_up
+from serve_app.kv_directory import KvDirectory
+from serve_app.kv_file import DamagedFileError
+from serve_app.tier_job import TierJob, TierRequest
+
+THREADS = 8
+
+
+class TierLoads:
+    """Loads in flight. `chunks` is the CPU tier's memory, `block_bytes` of it a block's."""
+
+    def __init__(self, directory: KvDirectory, chunks: memoryview, block_bytes: int) -> None:
+        self._directory = directory
+        self._chunks = chunks
+        self._block_bytes = block_bytes
+        self._threads = DualQueueThreadPool(THREADS, 0, "kv-shared-read")
+        self._jobs: dict[JobId, TierJob] = {}
+
+    def submit(self, load: TierJob, request: TierRequest) -> None:
+        """Have blocks read."""
+        self._jobs[load.job.job_id] = load
+        tasks = [
+            partial(self._load, load, index, int(chunk), request.used_at_ns(load.keys[index]))
+            for index, chunk in enumerate(load.job.chunk_ids)
+        ]
+        self._threads.enqueue_load(load.job.job_id, len(tasks), tasks)
+
+    def take_ended(self, now_s: float, chunk_s: float | None) -> list[TierJob]:
+        """Return the loads that are over, and those that nobody waits for any longer.
+
+        `chunk_s` is how long computing one block takes. The threads touch none of them any more.
+        """
+        self._threads.get_finished()  # which knows jobs only as a whole
+        ended = [load for load in self._jobs.values() if self._is_ended(load, now_s, chunk_s)]
+        for load in ended:
+            load.give_up()
+            del self._jobs[load.job.job_id]
+        return ended
+
+    def give_up(self) -> None:
+        """End all loads, as failed where they are not over."""
+        for load in self._jobs.values():
+            load.give_up()
+            load.ended = len(load.keys)
+
+    def shutdown(self) -> None:
+        """Wait for the threads."""
+        self._threads.shutdown()
+
+    def _is_ended(self, load: TierJob, now_s: float, chunk_s: float | None) -> bool:
+        waited_s = now_s - load.since_s
+        return load.is_over or gives_up(waited_s, len(load.done), len(load.keys), chunk_s)
+
+    def _load(self, load: TierJob, index: int, chunk: int, used_at_ns: int) -> None:
+        """Read one block, on a thread; the CPU tier sees nothing that wasn't checked."""
+        if load.given_up:
+            return
+        key = load.keys[index]
+        try:
+            payload = self._directory.load(key, used_at_ns)
+        except (OSError, DamagedFileError) as error:
+            load.fail(key, error)
+            return
+        with load.lock:
+            if load.given_up:
+                return
+            start = chunk * self._block_bytes
+            self._chunks[start : start + self._block_bytes] = payload
+            load.done.append(key)
+            load.ended += 1

@@ -1,0 +1,103 @@
+"""Writing blocks of the CPU tier into the shared tier, never more than it keeps up with."""
+
+from functools import partial
+
+from vllm.v1.kv_offload.tiering.base import JobId
+from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
+
+from serve_app.kv_directory import KvDirectory
+from serve_app.tier_job import TierJob, TierRequest
+
+THREADS = 4
+
+TIMEOUT_S = 30.0
+"""Time after which a store lets go of its blocks in the CPU tier, and none begins for as long."""
+
+TOUCHING = -1
+"""The number of what is no job of vLLM's: marking blocks as used."""
+
+MAX_TOUCHING = 100
+"""How many requests' blocks wait to be marked; of more they are not."""
+
+
+class TierStores:
+    """Stores in flight, at most `max_blocks`; `chunks` and `block_bytes` as of `TierLoads`.
+
+    Their threads are not those of loads, so that slow writes never keep a read waiting.
+    """
+
+    def __init__(
+        self, directory: KvDirectory, chunks: memoryview, block_bytes: int, max_blocks: int
+    ) -> None:
+        self._directory = directory
+        self._chunks = chunks
+        self._block_bytes = block_bytes
+        self._max_blocks = max_blocks
+        self._threads = DualQueueThreadPool(0, THREADS, "kv-shared-write")
+        self._jobs: dict[JobId, TierJob] = {}
+        self._rests_until_s = 0.0
+        self._touching = 0
+
+    def submit(self, store: TierJob, request: TierRequest) -> bool:
+        """Have blocks written; False if the disk doesn't keep up."""
+        storing = sum(len(other.keys) for other in self._jobs.values())
+        if storing and storing + len(store.keys) > self._max_blocks:
+            return False
+        if store.since_s < self._rests_until_s:
+            return False
+        self._jobs[store.job.job_id] = store
+        tasks = [
+            partial(self._store, store, index, int(chunk), request.used_at_ns(store.keys[index]))
+            for index, chunk in enumerate(store.job.chunk_ids)
+        ]
+        self._threads.enqueue_store(store.job.job_id, len(tasks), tasks)
+        return True
+
+    def touch(self, request: TierRequest) -> None:
+        """Have the blocks that a request used marked so."""
+        if self._touching < MAX_TOUCHING:
+            self._touching += 1
+            task = partial(self._directory.touch, request.all_used_at_ns())
+            self._threads.enqueue_store(TOUCHING, 1, [task])
+
+    def take_ended(self, now_s: float) -> list[TierJob]:
+        """Return the stores that are over or took too long; the threads touch them no more."""
+        self._touching -= sum(job_id == TOUCHING for job_id, _, _ in self._threads.get_finished())
+        ended = [
+            store
+            for store in self._jobs.values()
+            if store.is_over or now_s - store.since_s > TIMEOUT_S
+        ]
+        for store in ended:
+            store.give_up()
+            if not store.is_over:
+                self._rests_until_s = now_s + TIMEOUT_S
+            del self._jobs[store.job.job_id]
+        return ended
+
+    def give_up(self) -> None:
+        """End all stores, as failed where they are not over."""
+        for store in self._jobs.values():
+            store.give_up()
+            store.ended = len(store.keys)
+
+    def shutdown(self) -> None:
+        """Wait for the threads."""
+        self._threads.shutdown()
+
+    def _store(self, store: TierJob, index: int, chunk: int, used_at_ns: int) -> None:
+        """Write one block, on a thread."""
+        key, start = store.keys[index], chunk * self._block_bytes
+        with store.lock:
+            if store.given_up:
+                return
+            payload = bytes(self._chunks[start : start + self._block_bytes])
+        try:
+            self._directory.store(key, payload, used_at_ns)
+        except OSError as error:
+            store.fail(key, error)
+            return
+        with store.lock:
+            if not store.given_up:
+                store.done.append(key)
+                store.ended += 1

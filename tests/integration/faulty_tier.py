@@ -1,0 +1,53 @@
+"""The shared tier with faults of the disk that a test switches on, in the engine's process."""
+
+import errno
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from serve_app.kv_directory import KvDirectory
+from serve_app.shared_tier import SharedFsTier
+
+FAULT = "fault"
+SLOW = "slow"
+FULL = "full"
+SLOW_S = 10.0
+
+
+class FaultyDirectory(KvDirectory):
+    """A directory that does what the file `fault` beside it says; it's well without one."""
+
+    def _fault(self) -> str:
+        try:
+            return (self.path.parents[1] / FAULT).read_text()
+        except FileNotFoundError:
+            return ""
+
+    def _wait(self) -> None:
+        until_s = time.monotonic() + SLOW_S
+        while self._fault() == SLOW and time.monotonic() < until_s:
+            time.sleep(0.01)
+
+    def has(self, keys: Iterable[bytes]) -> list[bool]:
+        """Answer late when slow."""
+        found = super().has(keys)
+        self._wait()
+        return found
+
+    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+        """Read late when slow."""
+        self._wait()
+        return super().load(key, used_at_ns)
+
+    def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
+        """Write late when slow, nothing when full."""
+        self._wait()
+        if self._fault() == FULL:
+            raise OSError(errno.ENOSPC, "No space left on device", str(Path(self.path)))
+        super().store(key, payload, used_at_ns)
+
+
+class FaultyTier(SharedFsTier):
+    """The tier on such a directory."""
+
+    directory_type = FaultyDirectory

@@ -1,0 +1,528 @@
+"""vLLM's tiering manager over a directory: what one engine computed another one gets, or computes.
+
+Two engines' halves of the connector, scheduler's and worker's, run here without a model.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCaches,
+    GPULoadStoreSpec,
+    LoadStoreSpec,
+    LookupResult,
+    Medium,
+    OffloadingEvent,
+    OffloadKey,
+    ReqContext,
+    ScheduleEndContext,
+    make_offload_key,
+)
+from vllm.v1.kv_offload.config import (
+    OffloadingCacheConfig,
+    OffloadingConfig,
+    OffloadingGroupConfig,
+    OffloadingModelConfig,
+    OffloadingParallelConfig,
+)
+from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
+
+from serve_app.host_tiering import HostTieringSpec
+from serve_app.kv_directory import KvDirectory
+from serve_app.shared_tier import (
+    ABANDONED,
+    COUNTERS,
+    DAMAGED,
+    EVICTED,
+    NOT_STORED,
+    SharedFsTier,
+)
+from tests.test_host_offload import Rows, make_caches, make_rows
+
+PAGE_BYTES = 4001  # so that rows differ
+CHUNK_BYTES = 4096  # pages of memory
+NUM_CHUNKS = 32
+
+
+class HeldDirectory(KvDirectory):
+    """A directory whose every call takes as long as `delay_s` says."""
+
+    delay_s = 0.0
+    is_full = False
+    slow_keys: Collection[bytes] = ()
+
+    def has(self, keys: Any) -> list[bool]:
+        time.sleep(self.delay_s)
+        return super().has(keys)
+
+    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+        time.sleep(self.delay_s)
+        if key in self.slow_keys:
+            time.sleep(2)
+        return super().load(key, used_at_ns)
+
+    def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
+        time.sleep(self.delay_s)
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        super().store(key, payload, used_at_ns)
+
+
+class HeldTier(SharedFsTier):
+    """A tier on such a directory."""
+
+    directory_type = HeldDirectory
+
+    @property
+    def held(self) -> HeldDirectory:
+        assert isinstance(self._directory, HeldDirectory)
+        return self._directory
+
+
+def make_config(engine: str, path: Path, **changed: Any) -> OffloadingConfig:
+    """Make the config that vLLM derives for one group of one layer."""
+    tier = {
+        "type": "HeldTier",
+        "module_path": __name__,
+        "path": str(path),
+        "max_bytes": 1 << 20,
+        "model_identity": "weights",
+    }
+    config = OffloadingConfig(
+        groups=(OffloadingGroupConfig(16, ("layer",), 0),),
+        worker_kv_bytes_per_block=PAGE_BYTES,
+        enable_kv_cache_events=True,
+        extra_config={"cpu_bytes_to_use": NUM_CHUNKS * CHUNK_BYTES, "secondary_tiers": [tier]},
+        engine_id=f"warmturn-test-{engine}-{time.monotonic_ns()}",
+        model=OffloadingModelConfig("org/model", "float32"),
+        cache=OffloadingCacheConfig(16, 1),
+        parallel=OffloadingParallelConfig(0, 1, 1, 1, 1, 1, 0, 1, None, True),
+    )
+    tier |= changed.pop("tier", {})
+    return replace(config, **changed)
+
+
+@dataclass
+class Engine:
+    """One engine's manager and worker, and a clock of steps."""
+
+    caches: CanonicalKVCaches
+    spec: HostTieringSpec
+    jobs: int = 0
+    events: list[OffloadingEvent] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Start both halves."""
+        self.worker = self.spec.get_worker(self.caches)
+        manager = self.spec.get_manager()
+        assert isinstance(manager, TieringOffloadingManager)
+        self.manager = manager
+        (tier,) = manager.secondary_tiers
+        assert isinstance(tier, HeldTier)
+        self.tier = tier
+
+    def step(self, *new_requests: str) -> None:
+        """End a step of the scheduler, and take what it has to tell."""
+        self.manager.on_schedule_end(ScheduleEndContext(new_requests, ()))
+        self.events += self.manager.take_events()
+        if stats := self.manager.get_stats():
+            for name in COUNTERS.keys() & stats.data["data"].keys():
+                self.counts[name] = self.counts.get(name, 0) + stats.data["data"][name][()]
+
+    def settle(self) -> None:
+        """Step until nothing is in flight."""
+        until_s = time.monotonic() + 20
+        while self.manager.has_pending_work():
+            assert time.monotonic() < until_s
+            time.sleep(0.001)
+            self.step()
+
+    def compute(
+        self, request: str, keys: list[OffloadKey], block_ids: list[int], *, took_s: float = 0
+    ) -> None:
+        """Run a request that computes these blocks of one group, or those that are missing.
+
+        With `took_s` the tier learns that it took this long.
+        """
+        context = ReqContext(request)
+        for position, key in enumerate(keys):
+            context.set_offload_key_position(key, (position + 1) * 16)
+        self.manager.on_new_request(context)
+        if took_s:
+            self.manager.lookup(keys[0], context)
+            self.step(request)
+            time.sleep(took_s)
+        prepared = self.manager.prepare_store(keys, context)
+        assert prepared is not None
+        stored = dict(zip(keys, block_ids, strict=True))
+        spec = blocks(*[stored[key] for key in prepared.keys_to_store])
+        self._store(prepared.keys_to_store, spec, prepared.store_spec, context)
+
+    def compute_groups(self, keys: list[OffloadKey], spec: GPULoadStoreSpec) -> None:
+        """Run a request that computes blocks of several groups."""
+        context = ReqContext("groups")
+        self.manager.on_new_request(context)
+        prepared = self.manager.prepare_store(keys, context)
+        assert prepared is not None
+        self._store(keys, spec, prepared.store_spec, context)
+
+    def _store(
+        self,
+        keys: list[OffloadKey],
+        spec: GPULoadStoreSpec,
+        host_spec: LoadStoreSpec,
+        context: ReqContext,
+    ) -> None:
+        self.jobs += 1
+        self.worker.submit_store(self.jobs, spec, host_spec)
+        self.worker.wait({self.jobs})
+        self.manager.complete_store(keys, context)
+        self.manager.on_request_finished(context)
+
+    def found(self, request: str, keys: list[OffloadKey]) -> tuple[ReqContext, int]:
+        """Look a prompt up as the scheduler does; return how many leading blocks are there."""
+        context = ReqContext(request)
+        self.manager.on_new_request(context)
+        until_s = time.monotonic() + 20
+        while time.monotonic() < until_s:
+            hits, waits = 0, False
+            for key in keys:
+                result = self.manager.lookup(key, context)
+                if result is LookupResult.MISS:
+                    break
+                waits |= result is not LookupResult.HIT
+                hits += 1
+            if not waits:
+                return context, hits
+            self.step()
+            time.sleep(0.001)
+        raise AssertionError("never decided")
+
+    def leading(self, request: str, keys: list[OffloadKey]) -> int:
+        """Return how many leading blocks are found by a request that then goes away."""
+        context, found = self.found(request, keys)
+        self.manager.on_request_finished(context)
+        return found
+
+    def load(self, context: ReqContext, keys: list[OffloadKey], blocks: GPULoadStoreSpec) -> None:
+        """Bring blocks that were found into the primary cache, and end the request."""
+        self.jobs += 1
+        self.worker.submit_load(self.jobs, self.manager.prepare_load(keys, context), blocks)
+        self.worker.wait({self.jobs})
+        self.manager.complete_load(keys, context)
+        self.manager.on_request_finished(context)
+
+    def told(self, *, removed: bool) -> list[OffloadKey]:
+        """Return the blocks that events told of."""
+        assert {event.medium for event in self.events} <= {Medium.CPU, Medium.STORAGE}
+        ours = [event for event in self.events if event.medium is Medium.STORAGE]
+        return [key for event in ours if event.removed is removed for key in event.keys]
+
+
+Start = Callable[..., tuple[Rows, Engine]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start engines of one layer over one directory; all are shut down at the end."""
+    engines: list[Engine] = []
+
+    def start(**changed: Any) -> tuple[Rows, Engine]:
+        rows = make_rows(NUM_CHUNKS, PAGE_BYTES)
+        spec = HostTieringSpec(make_config(str(len(engines)), tmp_path / "kv", **changed))
+        engines.append(Engine(make_caches([rows], [[(0, PAGE_BYTES)]]), spec))
+        return rows, engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.worker.shutdown()
+        engine.manager.shutdown()
+
+
+def keys_of(prompt: int, count: int = 4, group: int = 0) -> list[OffloadKey]:
+    """Name the blocks of a prompt."""
+    return [make_offload_key(bytes([prompt, i]) * 16, group) for i in range(count)]
+
+
+def blocks(*ids: int) -> GPULoadStoreSpec:
+    """Name primary blocks of a single group."""
+    return GPULoadStoreSpec(list(ids), group_sizes=[len(ids)], block_indices=[0])
+
+
+def files(tmp_path: Path) -> list[Path]:
+    """List the files of KV, first block first: it counts as used last."""
+    found = list((tmp_path / "kv").rglob("*.kv"))
+    return sorted((one for one in found if one.is_file()), key=lambda one: -one.stat().st_mtime_ns)
+
+
+def test_another_engine_gets_what_one_computed(start: Start, tmp_path: Path) -> None:
+    """Its KV comes byte for byte, without a copy of the region's name left in /dev/shm."""
+    rows, first = start()
+    want = rows.view()[[3, 1, 2, 0]].clone()
+    first.compute("a", keys_of(1), [3, 1, 2, 0])
+    first.settle()
+    assert len(files(tmp_path)) == 4
+    assert sorted(first.told(removed=False)) == keys_of(1)
+
+    rows, second = start()
+    context, found = second.found("b", keys_of(1))
+    assert found == 4
+    second.load(context, keys_of(1), blocks(8, 9, 10, 11))
+    assert torch.equal(rows.view()[8:12], want)
+    second.step()
+    assert sorted(second.told(removed=False)) == keys_of(1)
+    assert second.leading("c", keys_of(2)) == 0
+    assert not list(Path("/dev/shm").glob("vllm_offload_warmturn-test-*"))
+
+
+def test_what_is_not_there_is_told_once(start: Start, tmp_path: Path) -> None:
+    """So that a router which believes in blocks that are gone learns better."""
+    _, first = start()
+    first.compute("a", keys_of(1), [0, 1, 2, 3])
+    first.settle()
+    files(tmp_path)[2].unlink()
+    _, second = start()
+    assert second.leading("b", keys_of(1)) == 2
+    second.settle()
+    second.step()
+    assert second.told(removed=True) == [keys_of(1)[2]]
+
+
+def test_groups_and_chunks_of_several_blocks_come_back(tmp_path: Path) -> None:
+    """Two groups over three tensors, one shared and padded, in chunks of two blocks."""
+
+    def make(name: str) -> tuple[list[Rows], Engine]:
+        rows = [make_rows(12, 509), make_rows(12, 1021, gap=64), make_rows(12, 511)]
+        caches = make_caches(rows, [[(0, 509), (1, 1000)], [(2, 511), (1, 1021)]])
+        config = make_config(
+            name,
+            tmp_path / "kv",
+            groups=tuple(OffloadingGroupConfig(16, (f"layer{i}",), i) for i in range(2)),
+            worker_kv_bytes_per_block=2048,
+            cache=OffloadingCacheConfig(16, 2),
+        )
+        return rows, Engine(caches, HostTieringSpec(config))
+
+    keys = keys_of(1, 2, group=0) + keys_of(1, 1, group=1)
+    spec = GPULoadStoreSpec([4, 5, 2, 3, 7, 6], group_sizes=[4, 2], block_indices=[0, 0])
+    back = GPULoadStoreSpec([8, 9, 10, 11, 0, 1], group_sizes=[4, 2], block_indices=[0, 0])
+    rows, first = make("a")
+    want = [
+        (rows[0].view()[[4, 5, 2, 3]].clone(), rows[1].view()[[4, 5, 2, 3], :1000].clone()),
+        (rows[2].view()[[7, 6]].clone(), rows[1].view()[[7, 6]].clone()),
+    ]
+    first.compute_groups(keys, spec)
+    first.settle()
+    rows, second = make("b")
+    context, found = second.found("b", keys)
+    assert found == 3
+    second.load(context, keys, back)
+    assert torch.equal(rows[0].view()[8:12], want[0][0])
+    assert torch.equal(rows[1].view()[8:12, :1000], want[0][1])
+    assert torch.equal(rows[2].view()[:2], want[1][0])
+    assert torch.equal(rows[1].view()[:2], want[1][1])
+    for engine in (first, second):
+        engine.worker.shutdown()
+        engine.manager.shutdown()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"tier": {"model_identity": "other weights"}}, id="weights"),
+        pytest.param({"model": OffloadingModelConfig("org/model", "bfloat16")}, id="dtype"),
+        pytest.param({"kv_cache_layout": "HND"}, id="layout"),
+        pytest.param({"groups": (OffloadingGroupConfig(8, ("layer",), 0),)}, id="block size"),
+        pytest.param({"groups": (OffloadingGroupConfig(16, ("other",), 0),)}, id="layers"),
+        pytest.param(
+            {"parallel": OffloadingParallelConfig(0, 1, 2, 1, 1, 1, 0, 1, None, True)}, id="workers"
+        ),
+    ],
+)
+def test_other_kv_is_never_found(start: Start, changed: dict[str, Any]) -> None:
+    """An engine whose KV means something else by the same bytes finds nothing."""
+    first = start()[1]
+    first.compute("a", keys_of(1), [0, 1, 2, 3])
+    first.settle()
+    assert start(**changed)[1].leading("b", keys_of(1)) == 0
+    assert start()[1].leading("c", keys_of(1)) == 4
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 100, None], ids=["empty", "other", "gone"])
+def test_a_damaged_block_ends_the_prefix(
+    start: Start, tmp_path: Path, damage: bytes | None
+) -> None:
+    """The blocks before it come, it's removed, counted and told, and later stored again."""
+    first = start()[1]
+    first.compute("a", keys_of(1), [0, 1, 2, 3])
+    first.settle()
+    third = files(tmp_path)[2]
+    if damage is None:
+        third.unlink()
+    else:
+        third.write_bytes(damage)
+
+    rows, second = start()
+    second.tier.held.delay_s = 0.01  # the lookups come before the reads
+    context, found = second.found("b", keys_of(1))
+    assert found == 2
+    second.load(context, keys_of(1)[:2], blocks(8, 9))
+    assert torch.equal(rows.view()[8:10], rows.view()[:2])
+    second.settle()
+    second.step()
+    if damage is not None:
+        assert second.counts[DAMAGED] == 1
+    assert set(second.told(removed=True)) == {keys_of(1)[2]}
+    assert not third.exists()
+    second.compute("c", keys_of(1), [0, 1, 2, 3])
+    second.settle()
+    assert third.exists()
+
+
+def test_a_full_disk_costs_nothing_but_the_copy(start: Start) -> None:
+    """Blocks that can't be written are counted; the CPU tier has them, and nothing stays pinned."""
+    engine = start()[1]
+    engine.tier.held.is_full = True
+    for prompt in range(8):
+        engine.compute(f"a{prompt}", keys_of(prompt), [0, 1, 2, 3])
+        engine.settle()
+    engine.step()
+    assert engine.counts[NOT_STORED] == 32
+    assert engine.leading("b", keys_of(7)) == 4
+    assert engine.told(removed=False) == []
+
+
+def test_room_is_made_and_told(start: Start, tmp_path: Path) -> None:
+    """Beyond its bound the oldest blocks go, with events and a count, whoever stored them."""
+    bound = {"tier": {"max_bytes": 8 * (CHUNK_BYTES + 200)}}
+    first, second = start(**bound)[1], start(**bound)[1]
+    first.compute("a", keys_of(1), [0, 1, 2, 3])
+    first.settle()
+    time.sleep(0.01)
+    second.compute("b", keys_of(2), [0, 1, 2, 3])
+    second.settle()
+    until_s = time.monotonic() + 20
+    while EVICTED not in second.counts and time.monotonic() < until_s:
+        list(second.tier.get_finished_jobs())  # room is made after the blocks were written
+        second.step()
+    gone = second.told(removed=True)
+    assert second.counts[EVICTED] == len(gone) > 0
+    # A prompt's end goes before its beginning.
+    assert sorted(gone) == sorted(keys_of(1)[-len(gone) :])
+    assert len(files(tmp_path)) == 8 - len(gone)
+    assert start(**bound)[1].leading("c", keys_of(1)) == 4 - len(gone)
+
+
+def test_a_tier_that_hangs_is_given_up_and_left_alone_for_a_while(start: Start) -> None:
+    """Neither lookups nor reads are waited for; then the tier rests, and is used again."""
+    rows, first = start()
+    want = rows.view()[:8].clone()
+    first.compute("a", keys_of(1, 8), [*range(8)])
+    first.settle()
+    rows, second = start()
+    second.compute("b", keys_of(9, 16), [*range(16)], took_s=1.6)  # 0.1 s per block
+    second.settle()
+    rows.view()[16:] = 0
+
+    second.tier.held.delay_s = 1.0
+    began_s = time.monotonic()
+    assert second.leading("c", keys_of(1, 8)) == 0
+    waited_s = time.monotonic() - began_s
+    assert 0.08 <= waited_s < 0.5
+    second.tier.held.delay_s = 0.0
+    assert second.leading("d", keys_of(1, 8)) == 0
+    time.sleep(1.5)
+
+    second.tier.held.slow_keys = keys_of(1, 8)  # lookups are quick, reads hang
+    assert second.leading("e", keys_of(1, 8)) == 0
+    second.tier.held.slow_keys = ()
+    time.sleep(2.5)
+
+    # Nothing that came late is in the CPU tier's memory.
+    context, found = second.found("g", keys_of(1, 8))
+    assert found == 8
+    second.load(context, keys_of(1, 8), blocks(*range(16, 24)))
+    assert torch.equal(rows.view()[16:24], want)
+
+
+def test_what_was_read_before_it_got_slow_is_used(start: Start) -> None:
+    """The rest is a miss, and counted."""
+    first = start()[1]
+    first.compute("a", keys_of(1, 12), [*range(12)])
+    first.settle()
+    rows, second = start()
+    second.compute("b", keys_of(9, 16), [*range(16)], took_s=0.8)  # 0.05 s per block
+    second.settle()
+    want = rows.view()[:8].clone()
+    second.tier.held.slow_keys = keys_of(1, 12)[8:]
+    context, found = second.found("c", keys_of(1, 12))
+    assert found == 8
+    second.load(context, keys_of(1, 12)[:8], blocks(*range(8, 16)))
+    assert torch.equal(rows.view()[8:16], want)
+    second.step()
+    assert second.counts[ABANDONED] == 4
+
+
+def test_a_session_keeps_its_beginning(start: Start, tmp_path: Path) -> None:
+    """What its turns find in CPU memory counts as used in the directory, too."""
+    engine = start(tier={"max_bytes": 12 * (CHUNK_BYTES + 200)})[1]
+    engine.compute("turn 1", keys_of(1, 2), [0, 1])
+    engine.settle()
+    for path in files(tmp_path):
+        os.utime(path, ns=(0, path.stat().st_mtime_ns - 60 * 10**9))
+    engine.compute("other", keys_of(2, 8), [*range(8)])
+    engine.settle()
+    engine.compute("turn 2", keys_of(1, 4), [0, 1, 2, 3])
+    engine.settle()
+    time.sleep(0.3)
+    engine.compute("another", keys_of(3, 4), [*range(4)])
+    engine.settle()
+    assert len(files(tmp_path)) < 16
+    assert engine.tier.held.has(keys_of(1, 4)) == [True] * 4
+    assert engine.tier.held.has(keys_of(2, 8))[-1] is False
+
+
+def test_stores_that_wait_pin_a_share_of_the_cpu_tier_only(start: Start) -> None:
+    """While the disk is slow, what comes beyond that share is dropped and counted."""
+    engine = start()[1]
+    engine.tier.held.delay_s = 0.3
+    for prompt in range(3):
+        engine.compute(f"a{prompt}", keys_of(prompt, 8), [*range(8)])
+    engine.settle()
+    engine.step()
+    assert engine.counts[NOT_STORED] == 16
+    assert sorted(engine.told(removed=False)) == keys_of(0, 8)
+
+
+def test_the_engine_starts_without_the_directory(start: Start, tmp_path: Path) -> None:
+    """One that cannot be made is logged; every block is a miss and not stored."""
+    (tmp_path / "kv").write_bytes(b"in the way")
+    with pytest.raises(OSError, match="exist"):
+        KvDirectory(tmp_path / "kv", "n", 1, 1).open()
+    engine = start()[1]
+    engine.compute("a", keys_of(1), [0, 1, 2, 3])
+    engine.settle()
+    engine.step()
+    assert engine.counts[NOT_STORED] == 4
+    assert engine.leading("b", keys_of(2)) == 0
+
+
+def test_a_reset_leaves_the_memory_alone(start: Start) -> None:
+    """Jobs in flight end as failed, and the next request finds the files."""
+    engine = start()[1]
+    engine.tier.held.delay_s = 0.1
+    engine.compute("a", keys_of(1), [0, 1, 2, 3])
+    engine.manager.reset_cache()
+    assert not engine.manager.has_pending_work()
+    engine.tier.held.delay_s = 0.0
+    engine.compute("b", keys_of(1), [0, 1, 2, 3])
+    engine.settle()
+    engine.manager.reset_cache()
+    assert engine.leading("c", keys_of(1)) == 4
