@@ -3,6 +3,9 @@
 from collections import deque
 from dataclasses import dataclass
 
+from policies.in_flight import InFlight
+from policies.waiting import Waiting
+
 
 @dataclass(frozen=True, slots=True)
 class FleetLoad:
@@ -39,3 +42,15 @@ class LoadWindow:
             sum(load.held_tokens for load in loads) / count,
             sum(load.backlog_tokens for load in loads) / count,
         )
+
+
+def fleet_load(in_flight: InFlight, waiting: Waiting, block_size: int) -> FleetLoad:
+    """Return what is booked in all replicas, and what waits for them at the router."""
+    loads = in_flight.loads()
+    parked = list(waiting.bookings())
+    blocks = sum(load.blocks for load in loads) + sum(one.blocks for one in parked)
+    return FleetLoad(
+        requests=sum(load.prefilling + load.decoding for load in loads) + len(parked),
+        held_tokens=blocks * block_size,
+        backlog_tokens=sum(load.uncached_tokens for load in loads),
+    )

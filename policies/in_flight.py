@@ -143,6 +143,10 @@ class InFlight:
         """Return what is in flight on a replica."""
         return self._loads.get(replica, NO_LOAD)
 
+    def loads(self) -> Collection[Load]:
+        """Return what is in flight on each replica that has anything."""
+        return self._loads.values()
+
     def session_requests(self, session: SessionId | None, replica: ReplicaId) -> int:
         """Return how many requests of a session are in flight on a replica."""
         return 0 if session is None else self._sessions.get((session, replica), 0)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from policies.candidate import is_open, pinned_blocks
 from policies.in_flight import InFlight
-from policies.types import Park, ReplicaState, Request, RequestId
+from policies.types import Booking, Park, ReplicaState, Request, RequestId
 
 
 class Waiting:
@@ -28,6 +28,10 @@ class Waiting:
     def discard(self, request: RequestId) -> None:
         """Let a request wait no longer."""
         self._parked.pop(request, None)
+
+    def bookings(self) -> Iterator[Booking]:
+        """Yield what each of them is expected to take."""
+        return (park.booking for _, park in self._parked.values())
 
     def due(
         self, replicas: Iterable[ReplicaState], in_flight: InFlight, now_s: float
