@@ -20,7 +20,10 @@ from policies.victims import Seat
 
 _ALL_BUT_ROUNDING = 1 - 1e-9
 
-_CHANCE_RATIO = 1.15
+_FRACTION = 0.01
+"""How exactly fractions of replicas are found."""
+
+_CHANCE_RATIO = 1.1
 """By how much a few minutes' traffic differs from that of a longer time without any reason."""
 
 
@@ -34,7 +37,7 @@ class AutoscaleSettings:
     max_replicas: int = 16
     """At most so many."""
 
-    target_hit_ratio: float = 0.965
+    target_hit_ratio: float = 0.96
     """Part of the best hit ratio that any memory could give to be reached."""
 
     target_prefill_ratio: float = 0.5
@@ -49,7 +52,7 @@ class AutoscaleSettings:
     start_s: float = 180.0
     """How long a new replica takes to serve."""
 
-    slack_ratio: float = 0.05
+    slack_ratio: float = 0.1
     """How much more than needed those that stay must have, before any goes ..."""
 
     calm_s: float = 600.0
@@ -92,17 +95,18 @@ class Observation:
 
     @property
     def growth_ratio(self) -> float:
-        """By how much traffic grew since the time that the curve is of, at most twofold.
+        """By how much sizes on the curve are to grow for when a new replica is up; from 0.5 to 2.
 
         With so many times as many sessions, so many times as much is used between two turns of one.
-        More that may be chance does not count; less does, as replicas go after a calm time only.
+        What traffic grew since the middle of the curve's time it will grow again until then. More
+        that may be chance does not count; less does, as replicas go after a calm time only.
         """
         then_per_s = self.curve.prompt_tokens_per_s
         if not then_per_s:
             return 1.0
         ratio = self.prompt_tokens_per_s / then_per_s
         if ratio > 1:
-            return min(max(1.0, ratio / _CHANCE_RATIO), 2.0)
+            return min(max(1.0, ratio / _CHANCE_RATIO) ** 2, 2.0)
         return max(ratio, 0.5)
 
 
@@ -121,21 +125,25 @@ class Demand:
 
 
 def prefill(now: Observation, settings: AutoscaleSettings) -> Demand:
-    """Return how many compute what no cache has, the least n with this.
+    """Return how many compute what no cache has, the n with this.
 
-    prompt tokens/s * (1 - hit ratio of n replicas) <= n * prefill rate * target_prefill_ratio
+    prompt tokens/s * (1 - hit ratio of n replicas) = n * prefill rate * target_prefill_ratio
     """
     most_per_s = now.prefill_tokens_per_s * settings.target_prefill_ratio
 
-    def uncached_per_s(replicas: int) -> float:
+    def uncached_per_s(replicas: float) -> float:
         held = replicas * now.cache_tokens + now.shared_tokens
         return now.prompt_tokens_per_s * (1 - now.curve.hit_ratio(held / now.growth_ratio))
 
-    replicas = 0
-    while uncached_per_s(replicas) > replicas * most_per_s and replicas < settings.max_replicas:
-        replicas += 1
-    because = f"{uncached_per_s(replicas):,.0f} uncached tokens/s at {most_per_s:,.0f} a replica"
-    return Demand("prefill", replicas, because)
+    least, most = 0.0, now.prompt_tokens_per_s / most_per_s
+    while most - least > _FRACTION:
+        middle = (least + most) / 2
+        if uncached_per_s(middle) > middle * most_per_s:
+            least = middle
+        else:
+            most = middle
+    because = f"{uncached_per_s(most):,.0f} uncached tokens/s at {most_per_s:,.0f} a replica"
+    return Demand("prefill", most, because)
 
 
 def reuse(now: Observation, settings: AutoscaleSettings) -> Demand:

@@ -219,11 +219,11 @@ def _stretched(curve: ReuseCurve, factor: float) -> ReuseCurve:
 @pytest.mark.parametrize(
     ("demand", "changes", "replicas"),
     [
-        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 2e6)}, 2),
-        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 1e9)}, 16),
+        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 2.2e6)}, 3),
+        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 1e9)}, 20),
         (reuse, {"curve": make_curve(0.9, 3e6), **STEADY}, 3),
         (reuse, {"curve": make_curve(0.9, 3e6), **STEADY, "shared_tokens": 2_000_000}, 1),
-        (reuse, {"curve": make_curve(0.9, 3e6), "prompt_tokens_per_s": 17_250}, 5),
+        (reuse, {"curve": make_curve(0.9, 3e6), "prompt_tokens_per_s": 13_200}, 5),
         (reuse, {"curve": make_curve(0.9, 3e6), "prompt_tokens_per_s": 11_000}, 3),
         (reuse, {"curve": make_curve(0.9, 3e6), "prompt_tokens_per_s": 6000}, 2),
         (reuse, {"curve": make_curve(0.0)}, 0),
