@@ -69,7 +69,7 @@ class _Watched(Measurements):
         self._autoscaler.arrived(turn, now_s)
 
 
-def simulate(spec: str, sessions: list[TraceSession], setting: Setting) -> tuple[Result, _Watched]:
+def simulate(spec: str, sessions: list[TraceSession], setting: Setting) -> Result:
     """Run one autoscaler through the day."""
     block_size = sessions[0].block_size * setting.merged
     factory = ReplicaFactory(setting.hardware, block_size)
@@ -94,7 +94,7 @@ def simulate(spec: str, sessions: list[TraceSession], setting: Setting) -> tuple
         ttft_s=found.ttft_s,
         misses=found.misses,
         history=[(one.at_s, one.after, one.reason) for one in operator.changes],
-    ), measured
+    )
 
 
 def main(
@@ -106,7 +106,9 @@ def main(
     replicas: Annotated[int, typer.Option(help="Replicas at the start.")] = 1,
     max_replicas: Annotated[int, typer.Option(help="At most so many.")] = 16,
     start_s: Annotated[float, typer.Option(help="How long a replica takes to start.")] = 180.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 1,
+    seed: Annotated[
+        str, typer.Option(help="The same seed gives the same result; or several.")
+    ] = "1",
     hardware: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "kimi-b200-host",
     merged_blocks: Annotated[int, typer.Option(help="Recorded blocks in one; 1 is exact.")] = 16,
 ) -> None:
@@ -123,15 +125,24 @@ def main(
     )
     gc.freeze()
     progress = Console(stderr=True, highlight=False)
-    setting = Setting(
-        preset, plateau, hours * 3600, replicas, max_replicas, start_s, seed, merged_blocks
-    )
     results = []
-    for spec in specs:
-        began_s = time.process_time()
-        result, _ = simulate(spec, sessions, setting)
-        results.append(result)
-        progress.print(f"{spec}: in {time.process_time() - began_s:.0f} s of CPU")
+    for one_seed in map(int, seed.split(",")):
+        setting = Setting(
+            hardware=preset,
+            plateau=plateau,
+            day_s=hours * 3600,
+            replicas=replicas,
+            max_replicas=max_replicas,
+            start_s=start_s,
+            seed=one_seed,
+            merged=merged_blocks,
+        )
+        for spec in specs:
+            began_s = time.process_time()
+            results.append(simulate(spec, sessions, setting))
+            progress.print(
+                f"{spec}, seed {one_seed}: in {time.process_time() - began_s:.0f} s of CPU"
+            )
     print_table(results)
     if json_out:
         rows = [asdict(result) for result in results]
@@ -140,6 +151,7 @@ def main(
 
 COLUMNS = (
     ("policy", lambda one: one.policy),
+    ("seed", lambda one: str(one.seed)),
     ("replica hours", lambda one: f"{one.replica_hours:.1f}"),
     ("SLO misses", lambda one: str(one.slo_misses)),
     ("of requests", lambda one: str(one.requests)),
