@@ -9,6 +9,7 @@ Fewer replicas must have been enough for `calm_s`, and none goes within `settle_
 came. One step at most doubles or halves what serves.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from policies.demands import DEMANDS, AutoscaleSettings, Demand, Observation
@@ -28,11 +29,11 @@ class Draining:
 class AutoscaleState:
     """What an autoscaler has to remember; begin with the number of replicas that there are.
 
-    `wanted` are the demands of the last `calm_s` and when they were, the oldest first.
+    `kept` are how many would have had slack in the last `calm_s`, the oldest first, and when.
     """
 
     target: int
-    wanted: tuple[tuple[float, int], ...] = ()
+    kept: tuple[tuple[float, int], ...] = ()
     came_at_s: float | None = None
     draining: Draining | None = None
 
@@ -52,10 +53,11 @@ def on_tick(
 ) -> tuple[Wish, AutoscaleState]:
     """Decide; to be called every few seconds, with the state that the last call returned."""
     demands = tuple(demand(now, settings) for demand in DEMANDS)
-    largest = max(demands, key=lambda demand: demand.replicas)
-    wanted = min(max(largest.replicas, settings.min_replicas), settings.max_replicas)
-    recent = [(at_s, one) for at_s, one in state.wanted if at_s > now_s - settings.calm_s]
-    state = replace(state, wanted=(*recent, (now_s, wanted)))
+    largest = max(demands, key=lambda demand: demand.needed)
+    wanted = _bounded(largest.needed, settings)
+    kept = _bounded(largest.needed * (1 + settings.slack_ratio), settings)
+    recent = [(at_s, one) for at_s, one in state.kept if at_s > now_s - settings.calm_s]
+    state = replace(state, kept=(*recent, (now_s, kept)))
     why = f"{largest.name}: {largest.because}"
     if wanted > state.target - _count(state.draining):
         reason, state = _up(wanted, now, state, why, now_s)
@@ -88,12 +90,12 @@ def _down(
     target = state.target
     if state.draining:
         return _let_go(state.draining, now, state, settings, now_s)
-    least = max(wanted for _, wanted in state.wanted)
+    least = max(kept for _, kept in state.kept)
     if least >= target:
         return f"stays at {target}; {why}", state
     if state.came_at_s is not None and now_s - state.came_at_s < settings.settle_s:
         return f"stays at {target} until {settings.settle_s:g} s after others came; {why}", state
-    if len(state.wanted) < 2 or now_s - state.wanted[0][0] < settings.calm_s * 0.9:
+    if len(state.kept) < 2 or now_s - state.kept[0][0] < settings.calm_s * 0.9:
         return f"stays at {target} until {least} were enough for {settings.calm_s:g} s", state
     if len(now.seats) != target:
         return f"stays at {target} until so many serve; {why}", state
@@ -116,6 +118,10 @@ def _let_go(
         return f"{state.target} -> {target} once {', '.join(busy)} drained", state
     reason = f"{state.target} -> {target}: {', '.join(draining.replicas)} drained"
     return reason, replace(state, target=target, draining=None)
+
+
+def _bounded(needed: float, settings: AutoscaleSettings) -> int:
+    return min(max(math.ceil(needed), settings.min_replicas), settings.max_replicas)
 
 
 def _count(draining: Draining | None) -> int:

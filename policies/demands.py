@@ -20,6 +20,12 @@ from policies.victims import Seat
 
 _ALL_BUT_ROUNDING = 1 - 1e-9
 
+_FRACTION = 0.01
+"""How exactly fractions of replicas are found."""
+
+_CHANCE_RATIO = 1.1
+"""By how much a few minutes' traffic differs from that of a longer time without any reason."""
+
 
 @dataclass(frozen=True, slots=True)
 class AutoscaleSettings:
@@ -31,13 +37,13 @@ class AutoscaleSettings:
     max_replicas: int = 16
     """At most so many."""
 
-    target_hit_ratio: float = 0.97
+    target_hit_ratio: float = 0.96
     """Part of the best hit ratio that any memory could give to be reached."""
 
     target_prefill_ratio: float = 0.5
     """Part of the time in which a replica prefills."""
 
-    headroom_deviations: float = 2.0
+    headroom_deviations: float = 1.5
     """Room for more running requests than usual, in standard deviations of their number."""
 
     max_wait_s: float = 30.0
@@ -49,8 +55,11 @@ class AutoscaleSettings:
     window_s: float = 900.0
     """How far back prompts count: long against the pauses of sessions."""
 
-    calm_s: float = 300.0
-    """How long fewer replicas must have been enough before any goes."""
+    slack_ratio: float = 0.1
+    """How much more than needed those that stay must have, before any goes ..."""
+
+    calm_s: float = 600.0
+    """... and for how long."""
 
     settle_s: float = 600.0
     """No replica goes so soon after others came."""
@@ -71,14 +80,16 @@ class Observation:
 
     `seats` are the replicas that serve, the oldest first, those that drain among them; `busy` those
     of them that have requests. One replica holds `gpu_tokens` of KV in GPU memory and
-    `cache_tokens` in all of its own tiers, each token counted once, and all share `shared_tokens`.
-    `load` and `prompt_tokens_per_s` are means over a minute or two, `curve` is of a time that is
-    long against the pauses of sessions.
+    `cache_tokens` in all of its own tiers, each token counted once; the shared tier, which has what
+    they hold and more, holds `shared_tokens`.
+    `load` is the mean of the last minute, `usual_load` and `prompt_tokens_per_s` of some minutes,
+    and `curve` is of a time that is long against the pauses of sessions.
     """
 
     seats: tuple[Seat, ...]
     busy: frozenset[ReplicaId]
     load: FleetLoad
+    usual_load: FleetLoad
     prompt_tokens_per_s: float
     curve: ReuseCurve
     prefill_tokens_per_s: float
@@ -86,32 +97,57 @@ class Observation:
     cache_tokens: int
     shared_tokens: int = 0
 
+    @property
+    def growth_ratio(self) -> float:
+        """By how much sizes on the curve are to grow for when a new replica is up; from 0.5 to 2.
+
+        With so many times as many sessions, so many times as much is used between two turns of one.
+        What traffic grew since the middle of the curve's time it will grow again until then. More
+        that may be chance does not count; less does, as replicas go after a calm time only.
+        """
+        then_per_s = self.curve.prompt_tokens_per_s
+        if not then_per_s:
+            return 1.0
+        ratio = self.prompt_tokens_per_s / then_per_s
+        if ratio > 1:
+            return min(max(1.0, ratio / _CHANCE_RATIO) ** 2, 2.0)
+        return max(ratio, 0.5)
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """So many replicas are needed, `because`. It may be more than there may be."""
+    """So many replicas are needed, a fraction too, `because`. It may be more than there may be."""
 
     name: str
-    replicas: int
+    needed: float
     because: str
+
+    @property
+    def replicas(self) -> int:
+        """Whole ones."""
+        return math.ceil(self.needed)
 
 
 def prefill(now: Observation, settings: AutoscaleSettings) -> Demand:
-    """Return how many compute what no cache has, the least n with this.
+    """Return how many compute what no cache has, the n with this.
 
-    prompt tokens/s * (1 - hit ratio of n replicas) <= n * prefill rate * target_prefill_ratio
+    prompt tokens/s * (1 - hit ratio of n replicas) = n * prefill rate * target_prefill_ratio
     """
     most_per_s = now.prefill_tokens_per_s * settings.target_prefill_ratio
 
-    def uncached_per_s(replicas: int) -> float:
-        held = replicas * now.cache_tokens + now.shared_tokens
-        return now.prompt_tokens_per_s * (1 - now.curve.hit_ratio(held))
+    def uncached_per_s(replicas: float) -> float:
+        held = max(replicas * now.cache_tokens, now.shared_tokens)
+        return now.prompt_tokens_per_s * (1 - now.curve.hit_ratio(held / now.growth_ratio))
 
-    replicas = 0
-    while uncached_per_s(replicas) > replicas * most_per_s and replicas < settings.max_replicas:
-        replicas += 1
-    because = f"{uncached_per_s(replicas):,.0f} uncached tokens/s at {most_per_s:,.0f} a replica"
-    return Demand("prefill", replicas, because)
+    least, most = 0.0, now.prompt_tokens_per_s / most_per_s
+    while most - least > _FRACTION:
+        middle = (least + most) / 2
+        if uncached_per_s(middle) > middle * most_per_s:
+            least = middle
+        else:
+            most = middle
+    because = f"{uncached_per_s(most):,.0f} uncached tokens/s at {most_per_s:,.0f} a replica"
+    return Demand("prefill", most, because)
 
 
 def reuse(now: Observation, settings: AutoscaleSettings) -> Demand:
@@ -121,28 +157,32 @@ def reuse(now: Observation, settings: AutoscaleSettings) -> Demand:
         return Demand("reuse", 0, "nothing is used again")
     size = now.curve.capacity_tokens(wanted)
     assert size is not None
-    replicas = math.ceil(max(0.0, size - now.shared_tokens) / now.cache_tokens)
+    size *= now.growth_ratio
+    needed = 0.0 if size <= now.shared_tokens else size / now.cache_tokens
     best = now.curve.best_ratio
     because = f"a hit ratio of {wanted:.3f}, of {best:.3f} at best, takes {size / 1e3:,.0f}k tokens"
-    return Demand("reuse", replicas, because)
+    return Demand("reuse", needed, because)
 
 
 def running(now: Observation, settings: AutoscaleSettings) -> Demand:
     """Return the least n whose GPU memory has room for the requests in flight.
 
-        room_tokens = held + headroom_deviations * sqrt(held * held by one request)
+        room_tokens = usual + headroom_deviations * sqrt(usual * tokens of one request)
 
-    As the sum of a random number of requests varies by about its root, large fleets need less to
-    spare. On each replica half a request's tokens stay free, too few for a further one.
+    or what was in flight in the last minute, if that is more. As the sum of a random number of
+    requests varies by about that root, large fleets need less to spare. On each replica half a
+    request's tokens stay free, too few for a further one.
     """
-    load = now.load
-    if not load.requests:
-        return Demand("running", 0, "nothing runs")
-    each = load.held_tokens / load.requests
-    room = load.held_tokens + settings.headroom_deviations * math.sqrt(load.held_tokens * each)
+    usual, held_tokens = now.usual_load, now.load.held_tokens
+    each = max(load.held_tokens / max(load.requests, 1) for load in (usual, now.load))
+    spare = settings.headroom_deviations * math.sqrt(usual.held_tokens * each)
+    room = max(usual.held_tokens + spare, held_tokens)
     usable = max(now.gpu_tokens - each / 2, now.gpu_tokens / 2)
-    because = f"{load.requests:.1f} requests with {load.held_tokens / 1e3:,.0f}k tokens of KV"
-    return Demand("running", math.ceil(room / usable), because)
+    because = (
+        f"requests in flight hold {held_tokens / 1e3:,.0f}k tokens of KV, "
+        f"usually {usual.held_tokens / 1e3:,.0f}k, and take room for {room / 1e3:,.0f}k"
+    )
+    return Demand("running", room / usable, because)
 
 
 def backlog(now: Observation, settings: AutoscaleSettings) -> Demand:
@@ -153,7 +193,7 @@ def backlog(now: Observation, settings: AutoscaleSettings) -> Demand:
     rate = now.prefill_tokens_per_s
     left = now.load.backlog_tokens - len(now.seats) * rate * settings.start_s
     because = f"{now.load.backlog_tokens / 1e3:,.0f}k tokens wait to be prefilled"
-    return Demand("backlog", max(0, math.ceil(left / (rate * settings.max_wait_s))), because)
+    return Demand("backlog", max(0.0, left / (rate * settings.max_wait_s)), because)
 
 
 DEMANDS: tuple[Callable[[Observation, AutoscaleSettings], Demand], ...] = (

@@ -15,15 +15,17 @@ from policies.types import ReplicaState
 from policies.victims import Seat
 
 LOAD_WINDOW_S = 60.0
+USUAL_WINDOW_S = 300.0
 
 
 class Observer:
-    """Is to be told of each prompt, in blocks of `block_size` tokens, and once a second to look."""
+    """Is to be told of each prompt, in blocks of `block_size` tokens, and often to look."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self._loads = LoadWindow(LOAD_WINDOW_S)
-        self._prompts = PromptWindow(LOAD_WINDOW_S)
+        self._usual_loads = LoadWindow(USUAL_WINDOW_S)
+        self._prompts = PromptWindow(USUAL_WINDOW_S)
         self._reuse = ReuseSampler(block_size, AutoscaleSettings().window_s)
 
     def arrived(self, hashes: NDArray[np.uint64], prompt_tokens: int, now_s: float) -> None:
@@ -33,7 +35,9 @@ class Observer:
 
     def look(self, router: Router, now_s: float) -> None:
         """Note what is in flight."""
-        self._loads.add(fleet_load(router.in_flight, router.waiting, self.block_size), now_s)
+        load = fleet_load(router.in_flight, router.waiting, self.block_size)
+        self._loads.add(load, now_s)
+        self._usual_loads.add(load, now_s)
 
     def observe(
         self,
@@ -52,11 +56,12 @@ class Observer:
         if window_s != self._reuse.window_s:
             self._reuse = ReuseSampler(self.block_size, window_s)
         gpu_tokens = round(fmean(one.total_blocks for one in states)) * self.block_size
-        span_s = max(1.0, self._prompts.span_s(now_s))
+        span_s = max(LOAD_WINDOW_S, self._prompts.span_s(now_s))
         return Observation(
             seats=seats,
             busy=frozenset(one.replica for one in states if one.running + one.waiting),
             load=self._loads.mean(),
+            usual_load=self._usual_loads.mean(),
             prompt_tokens_per_s=self._prompts.total(now_s).prompt_tokens / span_s,
             curve=self._reuse.curve(now_s),
             prefill_tokens_per_s=fmean(one.prefill_tokens_per_s for one in states),

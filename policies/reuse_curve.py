@@ -12,6 +12,7 @@ So a block has been used since all that follow it were, and whoever holds it hol
 no block counts that a gap before it would make useless, whichever blocks are sampled.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -42,12 +43,19 @@ _HEAD_TOKENS = 16_384
 class ReuseCurve:
     """Hit ratios that memories of any size would have given, evicting what was used last longest.
 
-    `hit_tokens[i]` of the window's `prompt_tokens` hit in a memory of `sizes_tokens[i]`.
+    `hit_tokens[i]` of the `prompt_tokens` of the last `span_s` hit in a memory of
+    `sizes_tokens[i]`.
     """
 
     sizes_tokens: Floats
     hit_tokens: Floats
     prompt_tokens: int
+    span_s: float
+
+    @property
+    def prompt_tokens_per_s(self) -> float:
+        """The rate at which prompts came."""
+        return self.prompt_tokens / self.span_s if self.span_s else 0.0
 
     @property
     def best_ratio(self) -> float:
@@ -101,6 +109,7 @@ class ReuseSampler:
         self._order = np.empty(0, np.int64)
         """The same positions."""
         self._window: deque[_Counts] = deque()
+        self._began_at_s = math.inf
 
     def __len__(self) -> int:
         """How many blocks are remembered."""
@@ -108,6 +117,7 @@ class ReuseSampler:
 
     def add(self, hashes: NDArray[np.uint64], prompt_tokens: int, now_s: float) -> None:
         """Note that a prompt of these full blocks is computed, in the order of time."""
+        self._began_at_s = min(self._began_at_s, now_s)
         counts = self._counts(now_s)
         counts.prompt_tokens += prompt_tokens
         head = min(len(hashes), self._head_blocks)
@@ -144,6 +154,9 @@ class ReuseSampler:
             sizes_tokens=_EDGES_BLOCKS * self._block_size,
             hit_tokens=np.concatenate([[0.0], hit_blocks]) * self._block_size,
             prompt_tokens=sum(one.prompt_tokens for one in self._window),
+            span_s=max(
+                0.0, now_s - max(self._began_at_s, self._window[0].slot * self.window_s / _SLOTS)
+            ),
         )
 
     def _counts(self, now_s: float) -> _Counts:

@@ -19,6 +19,7 @@ def idle(*replicas: ReplicaId) -> Observation:
         seats=tuple(Seat(one, "n1", len(replicas)) for one in replicas),
         busy=frozenset(),
         load=FleetLoad(),
+        usual_load=FleetLoad(),
         prompt_tokens_per_s=0.0,
         curve=ReuseSampler(16, 60.0).curve(0.0),
         prefill_tokens_per_s=1000.0,

@@ -14,14 +14,14 @@ class Warmturn:
     """`policies.router.Router`, as it is."""
 
     def __init__(self, tunables: Tunables, rng: Random) -> None:
-        self._router = Router(tunables)
+        self.router = Router(tunables)
         self._rng = rng
 
     def place(
         self, request: Request, replicas: Sequence[ReplicaState], now_s: float
     ) -> ReplicaId | Wait:
         """Return where a request goes, or that it waits."""
-        outcome = self._router.decide(request, replicas, now_s, self._rng)
+        outcome = self.router.decide(request, replicas, now_s, self._rng)
         if isinstance(outcome, Park):
             return Wait(outcome.until_s)
         return outcome.replica
@@ -30,28 +30,28 @@ class Warmturn:
         self, replicas: Sequence[ReplicaState], now_s: float
     ) -> list[tuple[RequestId, ReplicaId]]:
         """Return which of the waiting requests go now, and where."""
-        decisions = self._router.place_waiting(replicas, now_s, self._rng)
+        decisions = self.router.place_waiting(replicas, now_s, self._rng)
         return [(one.booking.request, one.replica) for one in decisions]
 
     def first_byte(self, request: RequestId, now_s: float) -> None:
         """Note that a request's prefill is done."""
-        self._router.first_byte(request)
+        self.router.first_byte(request)
 
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended."""
-        self._router.end(request, now_s)
+        self.router.end(request, now_s)
 
     def apply(self, batch: EventBatch, now_s: float) -> None:
         """Note what changed in a replica's caches."""
-        self._router.index.apply(batch, now_s)
+        self.router.index.apply(batch, now_s)
 
     def forget(self, replica: ReplicaId, now_s: float) -> None:
         """Forget a replica that is gone."""
-        self._router.forget(replica, now_s)
+        self.router.forget(replica, now_s)
 
     def tick(self, now_s: float) -> None:
         """Let go of what is too old."""
-        self._router.expire(now_s)
+        self.router.expire(now_s)
 
 
 def make_warmturn(rng: Random, **settings: float) -> Warmturn:

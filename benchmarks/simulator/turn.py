@@ -66,6 +66,11 @@ class LiveSession:
         self._last_contents = np.empty(0, np.uint64)
         self._last_hashes: list[BlockHash] = []
 
+    def change_system_prompt(self, version: str) -> None:
+        """Let prompts from now on begin with something else, and so share nothing with others."""
+        self._root = root_hash(version, self._block_size)
+        self._last_contents = self._last_contents[:0]
+
     @property
     def ended(self) -> bool:
         """Whether it has no further step."""

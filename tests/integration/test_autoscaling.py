@@ -31,6 +31,7 @@ AUTOSCALING = {
         "policy_kwargs": {
             "start_s": 30,
             "window_s": 30,
+            "slack_ratio": 0,
             "calm_s": 8,
             "settle_s": 8,
             "drain_s": 20,

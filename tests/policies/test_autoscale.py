@@ -21,19 +21,24 @@ from policies.demands import (
     reuse,
     running,
 )
-from policies.fleet_load import FleetLoad, LoadWindow
+from policies.fleet_load import FleetLoad, LoadWindow, fleet_load
+from policies.in_flight import InFlight
 from policies.reuse_curve import ReuseCurve
-from policies.types import ReplicaId
+from policies.types import Park, ReplicaId, RequestId
 from policies.victims import Seat, predict_victims
+from policies.waiting import Waiting
+from tests.policies.makers import make_booking, make_request
 
 TICK_S = 10.0
-SETTINGS = AutoscaleSettings()
+SETTINGS = AutoscaleSettings(
+    target_hit_ratio=0.97, headroom_deviations=2.0, slack_ratio=0.1, calm_s=300.0
+)
 
 
 def make_curve(best: float = 0.9, working_set_tokens: float = 1e6) -> ReuseCurve:
     """Return a curve that rises to its best ratio evenly, until the working set fits."""
     sizes = np.linspace(0, working_set_tokens, 200)
-    return ReuseCurve(sizes, np.linspace(0, best * 1e6, 200), 1_000_000)
+    return ReuseCurve(sizes, np.linspace(0, best * 1e6, 200), 1_000_000, span_s=100.0)
 
 
 def make_seats(*replicas: str) -> tuple[Seat, ...]:
@@ -47,6 +52,7 @@ def make_observation(replicas: int = 2, **changes: Any) -> Observation:
         "seats": make_seats(*(f"r{number}" for number in range(replicas))),
         "busy": frozenset(),
         "load": FleetLoad(),
+        "usual_load": FleetLoad(),
         "prompt_tokens_per_s": 0.0,
         "curve": make_curve(),
         "prefill_tokens_per_s": 1000.0,
@@ -55,6 +61,9 @@ def make_observation(replicas: int = 2, **changes: Any) -> Observation:
     }
     return Observation(**fields | changes)
 
+
+STEADY = {"prompt_tokens_per_s": 10_000}
+"""As many prompts as in the time that curves are of."""
 
 loads = st.builds(
     FleetLoad,
@@ -65,15 +74,18 @@ loads = st.builds(
 observations = st.builds(
     make_observation,
     load=loads | st.just(FleetLoad()),
+    usual_load=loads | st.just(FleetLoad()),
     prompt_tokens_per_s=st.floats(0, 1e5),
     curve=st.builds(make_curve, st.floats(0, 1), st.floats(1e5, 1e8)),
 )
 settings = st.builds(
-    lambda least, more: AutoscaleSettings(min_replicas=least, max_replicas=least + more),
+    lambda least, more: AutoscaleSettings(
+        min_replicas=least, max_replicas=least + more, calm_s=100.0, settle_s=150.0, drain_s=50.0
+    ),
     st.integers(0, 4),
     st.integers(1, 20),
 )
-histories = st.lists(st.tuples(st.integers(1, 60), observations), min_size=1, max_size=12)
+histories = st.lists(st.tuples(st.integers(1, 20), observations), min_size=1, max_size=8)
 """What is observed, and for how many ticks."""
 
 
@@ -181,12 +193,15 @@ def test_cold_replicas(observation: Observation) -> None:
             now, load=replace(now.load, backlog_tokens=now.load.backlog_tokens * by)
         ),
         lambda now, by: replace(now, load=replace(now.load, held_tokens=now.load.held_tokens * by)),
+        lambda now, by: replace(
+            now, usual_load=replace(now.usual_load, held_tokens=now.usual_load.held_tokens * by)
+        ),
         lambda now, by: replace(now, curve=_stretched(now.curve, by)),
         lambda now, by: replace(now, cache_tokens=int(now.cache_tokens / by)),
         lambda now, by: replace(now, gpu_tokens=int(now.gpu_tokens / by)),
         lambda now, by: replace(now, prefill_tokens_per_s=now.prefill_tokens_per_s / by),
     ],
-    ids=["rate", "backlog", "held", "working set", "cache", "gpu", "prefill"],
+    ids=["rate", "backlog", "held", "usual", "working set", "cache", "gpu", "prefill"],
 )
 def test_monotone(
     more: Callable[[Observation, float], Observation], observation: Observation, factor: float
@@ -204,13 +219,18 @@ def _stretched(curve: ReuseCurve, factor: float) -> ReuseCurve:
 @pytest.mark.parametrize(
     ("demand", "changes", "replicas"),
     [
-        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 2e6)}, 2),
-        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 1e9)}, 16),
-        (reuse, {"curve": make_curve(0.9, 3e6)}, 3),
-        (reuse, {"curve": make_curve(0.9, 3e6), "shared_tokens": 2_000_000}, 1),
+        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 2.2e6)}, 3),
+        (prefill, {"prompt_tokens_per_s": 10_000, "curve": make_curve(0.9, 1e9)}, 20),
+        (reuse, {"curve": make_curve(0.9, 3e6), **STEADY}, 3),
+        (reuse, {"curve": make_curve(0.9, 3e6), **STEADY, "shared_tokens": 2_000_000}, 3),
+        (reuse, {"curve": make_curve(0.9, 3e6), **STEADY, "shared_tokens": 3_000_000}, 0),
+        (reuse, {"curve": make_curve(0.9, 3e6), "prompt_tokens_per_s": 13_200}, 5),
+        (reuse, {"curve": make_curve(0.9, 3e6), "prompt_tokens_per_s": 11_000}, 3),
+        (reuse, {"curve": make_curve(0.9, 3e6), "prompt_tokens_per_s": 6000}, 2),
         (reuse, {"curve": make_curve(0.0)}, 0),
-        (running, {"load": FleetLoad(4, 160_000)}, 4),
-        (running, {"load": FleetLoad(100, 4_000_000)}, 60),
+        (running, {"usual_load": FleetLoad(4, 160_000)}, 4),
+        (running, {"usual_load": FleetLoad(100, 4_000_000)}, 60),
+        (running, {"load": FleetLoad(9, 360_000), "usual_load": FleetLoad(4, 160_000)}, 5),
         (backlog, {"load": FleetLoad(4, 0, 360_000)}, 0),
         (backlog, {"load": FleetLoad(4, 0, 450_000)}, 3),
     ],
@@ -226,13 +246,11 @@ def test_demands(
 
 def test_story() -> None:
     """Up at once; down after calm, when the drained one is idle; a returning demand calls back."""
-    busy = make_observation(load=FleetLoad(4, 160_000))
-    quiet = make_observation(load=FleetLoad(1, 1000), busy=frozenset([ReplicaId("r0")]))
+    busy = make_observation(usual_load=FleetLoad(4, 160_000))
+    quiet = make_observation(usual_load=FleetLoad(1, 1000), busy=frozenset([ReplicaId("r0")]))
     wishes = run([(1, busy), (100, quiet)], SETTINGS)
     assert wishes[0].wish.replicas == 4
-    assert wishes[0].wish.reason.startswith(
-        "2 -> 4, as 4 are needed; running: 4.0 requests with 160"
-    )
+    assert wishes[0].wish.reason.startswith("2 -> 4, as 4 are needed; running: requests")
     began = next(tick.now_s for tick in wishes if tick.wish.draining)
     assert began == TICK_S + SETTINGS.settle_s
     fell = next(tick.now_s for tick in wishes if tick.wish.replicas == 2)
@@ -266,6 +284,18 @@ def test_load_window() -> None:
     window.add(FleetLoad(1, 2, 3), 60.0)
     window.add(FleetLoad(3, 4, 5), 70.0)
     assert window.mean() == FleetLoad(2, 3, 4)
+
+
+def test_fleet_load() -> None:
+    """All that is booked counts, and what waits at the router, whose prefill is booked too."""
+    in_flight, waiting = InFlight(expiry_s=100.0), Waiting()
+    in_flight.book(make_booking("q1", "r1", uncached_tokens=50, blocks=6), 0.0)
+    in_flight.book(make_booking("q2", "r2", uncached_tokens=70, blocks=8), 0.0)
+    in_flight.first_byte(RequestId("q2"))
+    parked = make_booking("q3", "r2", uncached_tokens=30, blocks=4, parked=True)
+    in_flight.book(parked, 0.0)
+    waiting.add(make_request("q3"), Park(30.0, (False, 0.0), "", {}, parked))
+    assert fleet_load(in_flight, waiting, 10) == FleetLoad(3, 180, 80)
 
 
 def test_bounds() -> None:
