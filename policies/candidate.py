@@ -37,9 +37,10 @@ class Candidate:
     residents: Residents
     session_requests: int
     """Requests of the same session in flight here."""
-
     releases: Sequence[Release]
     """When those that run here release their blocks; left out where there are enough free ones."""
+    shared_ratio: float
+    """The part of what the fleet holds that is in the shared tier, too."""
 
     @property
     def replica(self) -> ReplicaId:
@@ -147,6 +148,7 @@ def gather_candidates(
                 residents=residents.get(replica, NO_RESIDENTS),
                 session_requests=in_flight.session_requests(request.session, replica),
                 releases=in_flight.releases(replica, state.hold_s, now_s) if is_tight else (),
+                shared_ratio=index.shared_ratio,
             )
         )
     return candidates

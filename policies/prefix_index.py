@@ -96,6 +96,11 @@ class PrefixIndex:
         return len(known.blocks) if known else 0
 
     @property
+    def shared_ratio(self) -> float:
+        """Return which part of all blocks that are held are in the shared tier."""
+        return len(self._shared) / max(1, len(self._holders))
+
+    @property
     def shared_blocks(self) -> int:
         """How many blocks of the shared tier are known."""
         return len(self._shared)

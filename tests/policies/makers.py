@@ -87,6 +87,7 @@ def make_candidate(
     residents: Residents | None = None,
     session_requests: int = 0,
     releases: Sequence[Release] = (),
+    shared_ratio: float = 0.0,
     request: Request | None = None,
     **state: Any,
 ) -> Candidate:
@@ -99,6 +100,7 @@ def make_candidate(
         residents=residents or Residents(),
         session_requests=session_requests,
         releases=releases,
+        shared_ratio=shared_ratio,
     )
 
 

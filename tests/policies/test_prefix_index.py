@@ -94,6 +94,9 @@ def test_every_replica_reads_the_shared_tier() -> None:
     index = filled(make_stored(1, 2, names=[10, 20], tier=Tier.SHARED))
     index.apply(make_batch(make_stored(1, names=[10]), replica=R2), 0)
     assert index.match(make_hashes(1, 2)) == {R1: Match(0, 0, 2), R2: Match(1, 0, 1)}
+    assert index.shared_ratio == 1.0
+    index.apply(make_batch(make_stored(3, 4, names=[30, 40]), replica=R2, sequence=1), 0)
+    assert index.shared_ratio == 0.5
 
 
 def test_the_shared_tier_outlives_those_who_wrote_it() -> None:

@@ -88,10 +88,13 @@ def test_kv_locality(candidate: Candidate, seconds: float) -> None:
         (make_candidate(residents=Residents(9, 5000), gpu=100), 0),
         (make_candidate(residents=Residents(9, 5000), gpu=20, cpu=30), 0.25),
         (make_candidate(residents=Residents(9, 5000), shared=100), 0.5),
+        # A fifth of the fleet's blocks is in the shared tier, too, at 5,000 tokens/s.
+        (make_candidate(residents=Residents(9, 930), shared_ratio=0.2), 0.012 + 0.8 * 0.15),
+        (make_candidate(residents=Residents(9, 930), shared_ratio=1.0), 0.06),
     ],
 )
 def test_kv_pressure(candidate: Candidate, seconds: float) -> None:
-    """Recomputing what the request's new blocks evict, and no more than those."""
+    """Getting back what the request's new blocks evict, and no more than those."""
     assert kv_pressure(candidate, TUNABLES) == pytest.approx(seconds)
 
 
