@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from dashboards.alerts import ALERTS
+from policies.demands import AutoscaleSettings
 from policies.prefix_break import Kind
 from policies.tunables import Tunables
 from serve_app import serve_file
@@ -22,6 +23,28 @@ def test_every_tunable_is_listed_with_its_default() -> None:
     assert listed.pop("weights") == "1"
     defaults = {one.name: one.default for one in fields(Tunables) if one.name != "weights"}
     assert {name: float(value) for name, value in listed.items()} == defaults
+
+
+def test_every_autoscaling_setting_is_listed_with_its_default() -> None:
+    """In docs/tuning.md; the bounds are Serve's."""
+    text = (ROOT / "docs/tuning.md").read_text()
+    table = text[text.index("## Settings") : text.index("## Compared")]
+    listed = dict(re.findall(r"^\| `(\w+)` \| (\S+)", table, re.MULTILINE))
+    bounds = ("min_replicas", "max_replicas")
+    defaults = {
+        one.name: one.default for one in fields(AutoscaleSettings) if one.name not in bounds
+    }
+    assert {name: float(value) for name, value in listed.items()} == defaults
+
+
+def test_autoscaling_as_it_is_shown_can_be_deployed(tmp_path: Path) -> None:
+    """The example in docs/tuning.md, in place of serve.yaml's number of replicas."""
+    text = (ROOT / "docs/tuning.md").read_text()
+    example = text[text.index("autoscaling_config:") :].split("```")[0]
+    indented = example.replace("\n", "\n        ")
+    file = tmp_path / "serve.yaml"
+    file.write_text((ROOT / "serve.yaml").read_text().replace("num_replicas: 2", indented, 1))
+    assert serve_file.deployment(serve_file.load(file), "engine")["autoscaling_config"]
 
 
 def test_serve_yaml_has_the_defaults() -> None:
