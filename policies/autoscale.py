@@ -97,8 +97,11 @@ def _down(
         return f"stays at {target} until {settings.settle_s:g} s after others came; {why}", state
     if len(state.kept) < 2 or now_s - state.kept[0][0] < settings.calm_s * 0.9:
         return f"stays at {target} until {least} were enough for {settings.calm_s:g} s", state
-    if len(now.seats) != target:
-        return f"stays at {target} until so many serve; {why}", state
+    if len(now.seats) < target:  # Ray gives up those first that do not serve
+        there = max(least, len(now.seats))
+        return f"{target} -> {there}, as no more serve; {why}", replace(state, target=there)
+    if len(now.seats) > target:
+        return f"stays at {target} until no more serve; {why}", state
     count = min(target - least, target // 2 or 1)
     victims = predict_victims(now.seats, count)
     reason = f"{target} -> {target - count} once {', '.join(victims)} drained; {why}"

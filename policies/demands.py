@@ -23,6 +23,20 @@ _ALL_BUT_ROUNDING = 1 - 1e-9
 _FRACTION = 0.01
 """How exactly fractions of replicas are found."""
 
+_ABOVE_ZERO = ("target_prefill_ratio", "max_wait_s", "window_s")
+_NOT_BELOW = (
+    "target_hit_ratio",
+    "headroom_deviations",
+    "start_s",
+    "slack_ratio",
+    "calm_s",
+    "settle_s",
+    "drain_s",
+)
+
+_LEARN_S = 300.0
+"""How long a new curve is not believed, at most: all that it has seen so far is seen first."""
+
 _CHANCE_RATIO = 1.1
 """By how much a few minutes' traffic differs from that of a longer time without any reason."""
 
@@ -68,7 +82,11 @@ class AutoscaleSettings:
     """How long a replica that will go is kept for the requests that it has."""
 
     def __post_init__(self) -> None:
-        """Refuse bounds that leave no choice."""
+        """Refuse bounds that leave no choice, and numbers without a meaning."""
+        wrong = [name for name in _ABOVE_ZERO if getattr(self, name) <= 0]
+        wrong += [name for name in _NOT_BELOW if getattr(self, name) < 0]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: must be above 0, or not below it")
         if not 0 <= self.min_replicas <= self.max_replicas or not self.max_replicas:
             msg = f"min_replicas {self.min_replicas} and max_replicas {self.max_replicas}"
             raise ValueError(f"{msg}: need 0 <= min <= max, and a max of 1 at least")
@@ -133,6 +151,8 @@ def prefill(now: Observation, settings: AutoscaleSettings) -> Demand:
 
     prompt tokens/s * (1 - hit ratio of n replicas) = n * prefill rate * target_prefill_ratio
     """
+    if not _is_learned(now, settings):
+        return Demand("prefill", 0, "too little is known yet of what is used again")
     most_per_s = now.prefill_tokens_per_s * settings.target_prefill_ratio
 
     def uncached_per_s(replicas: float) -> float:
@@ -152,6 +172,8 @@ def prefill(now: Observation, settings: AutoscaleSettings) -> Demand:
 
 def reuse(now: Observation, settings: AutoscaleSettings) -> Demand:
     """Return the least n that holds what gives `target_hit_ratio` of the best hit ratio."""
+    if not _is_learned(now, settings):
+        return Demand("reuse", 0, "too little is known yet of what is used again")
     wanted = now.curve.best_ratio * min(settings.target_hit_ratio, _ALL_BUT_ROUNDING)
     if not wanted:
         return Demand("reuse", 0, "nothing is used again")
@@ -162,6 +184,10 @@ def reuse(now: Observation, settings: AutoscaleSettings) -> Demand:
     best = now.curve.best_ratio
     because = f"a hit ratio of {wanted:.3f}, of {best:.3f} at best, takes {size / 1e3:,.0f}k tokens"
     return Demand("reuse", needed, because)
+
+
+def _is_learned(now: Observation, settings: AutoscaleSettings) -> bool:
+    return now.curve.span_s >= min(settings.window_s, _LEARN_S) * 0.9
 
 
 def running(now: Observation, settings: AutoscaleSettings) -> Demand:

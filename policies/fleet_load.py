@@ -1,9 +1,12 @@
 """How much a fleet has to do, over the last moments: one moment says little of bursty traffic."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from policies.candidate import pinned_blocks, requests
 from policies.in_flight import InFlight
+from policies.types import ReplicaState
 from policies.waiting import Waiting
 
 
@@ -44,13 +47,15 @@ class LoadWindow:
         )
 
 
-def fleet_load(in_flight: InFlight, waiting: Waiting, block_size: int) -> FleetLoad:
-    """Return what is booked in all replicas, and what waits for them at the router."""
-    loads = in_flight.loads()
+def fleet_load(
+    states: Sequence[ReplicaState], in_flight: InFlight, waiting: Waiting, block_size: int
+) -> FleetLoad:
+    """Return what replicas have, by their own report or by ours, and what waits at the router."""
+    loads = [(state, in_flight.load(state.replica)) for state in states]
     parked = list(waiting.bookings())
-    blocks = sum(load.blocks for load in loads) + sum(one.blocks for one in parked)
+    blocks = sum(max(load.blocks, pinned_blocks(state, load)) for state, load in loads)
     return FleetLoad(
-        requests=sum(load.prefilling + load.decoding for load in loads) + len(parked),
-        held_tokens=blocks * block_size,
-        backlog_tokens=sum(load.uncached_tokens for load in loads),
+        requests=sum(requests(state, load) for state, load in loads) + len(parked),
+        held_tokens=(blocks + sum(one.blocks for one in parked)) * block_size,
+        backlog_tokens=sum(load.uncached_tokens for _, load in loads),
     )

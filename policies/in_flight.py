@@ -169,10 +169,6 @@ class InFlight:
             for entry in self._running.get(replica, {}).values()
         ]
 
-    def loads(self) -> Collection[Load]:
-        """Return what is in flight on each replica that has anything."""
-        return self._loads.values()
-
     def session_requests(self, session: SessionId | None, replica: ReplicaId) -> int:
         """Return how many requests of a session are in flight on a replica."""
         return 0 if session is None else self._sessions.get((session, replica), 0)

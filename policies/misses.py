@@ -75,11 +75,6 @@ class PromptTokens:
         """All of them."""
         return self.hit_tokens + self.missed_tokens
 
-    @property
-    def hit_ratio(self) -> float:
-        """The part that was cached; 0 where there is nothing."""
-        return self.hit_tokens / max(1, self.prompt_tokens)
-
     def __add__(self, other: "PromptTokens") -> "PromptTokens":
         """Return the sums."""
         return PromptTokens(

@@ -33,9 +33,9 @@ class Observer:
         self._reuse.add(hashes, prompt_tokens, now_s)
         self._prompts.add(PromptTokens(first_seen_tokens=prompt_tokens), now_s)
 
-    def look(self, router: Router, now_s: float) -> None:
+    def look(self, states: Sequence[ReplicaState], router: Router, now_s: float) -> None:
         """Note what is in flight."""
-        load = fleet_load(router.in_flight, router.waiting, self.block_size)
+        load = fleet_load(states, router.in_flight, router.waiting, self.block_size)
         self._loads.add(load, now_s)
         self._usual_loads.add(load, now_s)
 

@@ -79,6 +79,10 @@ class Router:
         A request without a session belongs to the one that it extends, or begins one of its own.
         """
         self.in_flight.end(request.request)  # a parked request does not wait for itself
+        if all(
+            state.draining for state in replicas
+        ):  # it must not wait for one that would never go
+            replicas = [replace(state, draining=False) for state in replicas]
         if request.session is None:
             session = self.sessions.lineages.find(request.hashes) or SessionId(request.request)
             request = replace(request, session=session)

@@ -87,6 +87,9 @@ class Tunables:
         if negative := [name for name, number in numbers.items() if _is_negative(number)]:
             msg = f"{', '.join(negative)}: must not be below 0"
             raise ValueError(msg)
+        if not self.half_life_thinks or not self.think_s:
+            msg = "half_life_thinks, think_s: must be above 0"
+            raise ValueError(msg)
 
 
 def _is_negative(value: object) -> bool:

@@ -1,7 +1,7 @@
 """Serve's autoscaling policy of the engine deployment: the router decides, this asks it.
 
-It runs in Serve's controller, which calls it ten times a second and must not wait. So a question
-is under way while the last answer holds, and where there is none the target stays as it is.
+It runs in Serve's controller, which calls it ten times a second and must not wait. So a question is
+under way while the target stays as it is, until there is an answer.
 """
 
 import logging
@@ -33,9 +33,9 @@ class CacheAutoscaler:
 
     def __init__(self, **settings: Any) -> None:
         self._given = settings
-        self._answer: int | None = None
         self._asked_at_s = self._complained_at_s = float("-inf")
         self._pending: Future[int] | None = None
+        self._actor: Any = None
 
     def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         """Return how many replicas there should be."""
@@ -43,25 +43,21 @@ class CacheAutoscaler:
         try:
             return self._decide(ctx), {}
         except Exception as error:
+            self._actor = None
             if time.monotonic() - self._complained_at_s > COMPLAIN_S:
                 self._complained_at_s = time.monotonic()
                 logger.error("autoscaling stands still at %d replicas: %s", target, error)
             return target, {}
 
     def _decide(self, ctx: AutoscalingContext) -> int:
-        target = ctx.target_num_replicas
-        if not ctx.current_num_replicas:  # nobody can be asked who is there
-            return max(target, 1) if ctx.total_num_requests else target
         now_s = time.monotonic()
         if self._pending and self._pending.done():
             pending, self._pending = self._pending, None
-            self._answer = pending.result()
+            return pending.result()
         if now_s - self._asked_at_s > (TIMEOUT_S if self._pending else PERIOD_S):
-            self._asked_at_s = now_s
-            self._answer = None if self._pending else self._answer
+            self._asked_at_s, self._pending = now_s, None
             self._pending = self._ask(ctx)
-        answer, self._answer = self._answer, None
-        return target if answer is None else answer
+        return ctx.target_num_replicas
 
     def _ask(self, ctx: AutoscalingContext) -> Future[int]:
         bounds = {
@@ -77,6 +73,7 @@ class CacheAutoscaler:
         return self._send(ctx.app_name, question)
 
     def _send(self, app: str, question: ScaleQuestion) -> Future[int]:
-        actor: Any = ray.get_actor(actor_name(app), namespace=NAMESPACE)
-        answer: Future[int] = actor.scale.remote(question).future()
+        if self._actor is None:
+            self._actor = ray.get_actor(actor_name(app), namespace=NAMESPACE)
+        answer: Future[int] = self._actor.scale.remote(question).future()
         return answer

@@ -87,6 +87,11 @@ class DecisionLog:
             turn.end, turn.tokens = end, tokens
         return turn
 
+    def has_ended(self, request: RequestId) -> bool:
+        """Tell whether the end of a turn is known."""
+        turn = self._turns.get(request)
+        return turn is not None and turn.end is not None
+
     def newest(self, limit: int) -> list[LoggedTurn]:
         """Return the turns that arrived last, the most recent one first."""
         return list(islice(reversed(self._turns.values()), limit))

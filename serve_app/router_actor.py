@@ -73,12 +73,13 @@ class RouterActor:
         turn = self._log.arrived(asked, now_s)
         if self._observer and turn.arrived_at_s == now_s:  # not one that is asked for again
             self._observer.arrived(asked.hashes, asked.prompt_tokens, now_s)
+        block_size = self._fleet.block_size or asked.block_size  # its gateway may not know it yet
         request = Request(
             request=asked.request,
             session=asked.session,
             hashes=asked.hashes.tolist(),
             prompt_tokens=asked.prompt_tokens,
-            block_size=asked.block_size,
+            block_size=asked.block_size if len(asked.hashes) else block_size,
             arrived_at_s=turn.arrived_at_s,
         )
         self._fleet.places = places
@@ -112,7 +113,7 @@ class RouterActor:
         now_s = self._now()
         replica = report.state.replica
         self._fleet.report(report, now_s)
-        if self._observer is None:
+        if self._observer is None or self._observer.block_size != report.block_size:
             self._observer = Observer(report.block_size)
         if report.snapshot:
             self._router.index.restore(report.snapshot, now_s)
@@ -123,8 +124,9 @@ class RouterActor:
         for request in report.first_tokens:
             self._router.first_byte(request)
         for end in report.ends:
-            tokens = self._router.judge(end.request, end.cached_tokens)
-            self._totals.ended(end, self._log.ended(end, tokens), tokens)
+            if not self._log.has_ended(end.request):  # else it was sent twice
+                tokens = self._router.judge(end.request, end.cached_tokens)
+                self._totals.ended(end, self._log.ended(end, tokens), tokens)
             self._router.end(end.request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
@@ -221,7 +223,11 @@ class RouterActor:
             self._end(request, now_s)
         self._router.expire(now_s)
         if self._observer:
-            self._observer.look(self._router, now_s)
+            self._observer.look(
+                [self._fleet.state(one) for one in self._fleet], self._router, now_s
+            )
+        self._scaling.expire(now_s)
+        self._fleet.draining = self._scaling.draining
         self._place_waiting(now_s)
         if now_s - self._called_at_s > self._idle_end_s:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
@@ -239,9 +245,9 @@ class RouterActor:
         self._place_waiting(now_s)
 
     def _forget(self, replica: ReplicaId, now_s: float) -> None:
-        self._fleet.forget(replica)
-        if self._scaling.gone(replica):
+        if replica in self._fleet and self._scaling.gone(replica):
             self._totals.add(SURPRISES, 1)
+        self._fleet.forget(replica)
         self._router.forget(replica, now_s)
         self._place_waiting(now_s)
 

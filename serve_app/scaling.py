@@ -6,6 +6,9 @@ from policies.autoscale import AutoscaleState, Wish, on_tick
 from policies.demands import AutoscaleSettings, Observation
 from policies.types import ReplicaId
 
+ASKED_WITHIN_S = 30.0
+"""Without a question for so long Serve scales by something else, and nobody drains."""
+
 LEAVE_S = 60.0
 """How long a replica that was let go may take to be stopped, before it's taken to stay."""
 
@@ -30,6 +33,7 @@ class Scaling:
         self.wish: Wish | None = None
         self._state: AutoscaleState | None = None
         self._leaving: dict[ReplicaId, float] = {}
+        self._asked_at_s = 0.0
 
     @property
     def draining(self) -> frozenset[ReplicaId]:
@@ -43,11 +47,18 @@ class Scaling:
             now, replace(before, target=asked.target), asked.settings, now_s
         )
         self.wish = wish
+        self._asked_at_s = now_s
         let_go = before.draining.replicas if before.draining else ()
         if wish.replicas < asked.target:
             self._leaving |= dict.fromkeys(let_go, now_s + LEAVE_S)
-        self._leaving = {one: until_s for one, until_s in self._leaving.items() if now_s < until_s}
+        self.expire(now_s)
         return wish.replicas
+
+    def expire(self, now_s: float) -> None:
+        """Let go of what is too old."""
+        self._leaving = {one: until_s for one, until_s in self._leaving.items() if now_s < until_s}
+        if self.wish and now_s - self._asked_at_s > ASKED_WITHIN_S:
+            self.wish = self._state = None
 
     def gone(self, replica: ReplicaId) -> bool:
         """Note that a replica was stopped, or died; tell whether that is a surprise."""

@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
-from serve_app.config import AppConfig, UserConfig, autoscale_settings
+from serve_app.config import AppConfig, RouterName, UserConfig, autoscale_settings
 from serve_app.suggestion import did_you_mean
 
 IMPORT_PATH = "serve_app.app:build"
@@ -39,7 +39,7 @@ def load(path: Path) -> dict[str, Any]:
         ServeDeploySchema.model_validate(content)
         app_config(content)
         user_config(content)
-        _check_autoscaling(deployment(content, "engine").get("autoscaling_config"))
+        _check_autoscaling(content)
     except ValidationError as error:
         raise ServeFileError("\n".join(f"{path}: {line}" for line in lines(error))) from error
     return content
@@ -86,16 +86,19 @@ def user_config(content: dict[str, Any]) -> UserConfig:
     return UserConfig.model_validate(deployment(content, "gateway").get("user_config") or {})
 
 
-def _check_autoscaling(config: Any) -> None:
+def _check_autoscaling(content: dict[str, Any]) -> None:
     """Check what our autoscaling policy is given.
 
     Raises:
         ServeFileError, ValidationError: as they say.
     """
-    policy = config.get("policy", {}) if isinstance(config, dict) else {}
+    config = deployment(content, "engine").get("autoscaling_config") or {}
+    policy = config.get("policy") or {}
     if policy.get("policy_function") != AUTOSCALER:
         return
-    settings = policy.get("policy_kwargs", {})
+    if app_config(content).router is not RouterName.WARMTURN:
+        raise ServeFileError(f"{AUTOSCALER}: needs router: warmturn, which sees the traffic")
+    settings = policy.get("policy_kwargs") or {}
     if bounds := {"min_replicas", "max_replicas"} & settings.keys():
         raise ServeFileError(f"{min(bounds)}: belongs into autoscaling_config, not policy_kwargs")
     autoscale_settings(settings)
@@ -104,6 +107,9 @@ def _check_autoscaling(config: Any) -> None:
             raise ServeFileError(
                 f"autoscaling_config.{delay}: must be 0, as {AUTOSCALER} waits itself: see calm_s"
             )
+    for name in ("downscale_to_zero_delay_s", "upscaling_factor", "downscaling_factor"):
+        if config.get(name):
+            raise ServeFileError(f"autoscaling_config.{name}: leave it out with {AUTOSCALER}")
 
 
 def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Iterator[str]:

@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def ctx(target: int = 2, running: int = 2, requests: float = 0.0) -> Any:
+def ctx(target: int = 2, running: int = 2) -> Any:
     """Return what Serve hands over; it has no metrics of the deployment yet."""
     return SimpleNamespace(
         app_name="app",
@@ -52,7 +52,6 @@ def ctx(target: int = 2, running: int = 2, requests: float = 0.0) -> Any:
         running_replicas=[SimpleNamespace(unique_id=f"r{i}") for i in range(running)],
         capacity_adjusted_min_replicas=1,
         capacity_adjusted_max_replicas=4,
-        total_num_requests=requests,
         aggregated_metrics={},
         raw_metrics={},
     )
@@ -106,13 +105,3 @@ def test_settings_that_are_refused(wrong: dict[str, Any], caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR, "ray.serve"):
         assert Asked(**wrong)(ctx()) == (2, {})
     assert next(iter(wrong)) in caplog.text
-
-
-@pytest.mark.usefixtures("clock")
-def test_a_fleet_of_none() -> None:
-    """It starts with the first request, and nobody needs to be asked."""
-    policy = Asked()
-    assert policy(ctx(target=0, running=0)) == (0, {})
-    assert policy(ctx(target=0, running=0, requests=1.0)) == (1, {})
-    assert policy(ctx(target=3, running=0)) == (3, {})
-    assert not policy.questions

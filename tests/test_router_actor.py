@@ -331,6 +331,37 @@ async def test_nothing_is_scaled_while_not_all_report(actor: RouterActor) -> Non
     assert (await actor.configure(Tunables())).autoscaling is None
 
 
+async def test_an_end_that_is_told_twice_counts_once(actor: RouterActor) -> None:
+    """A report whose answer was lost is sent again."""
+    await actor.report(make_report("r1"))
+    turn = make_turn("q1", 1, session="s1")
+    await actor.decide(turn, {R1: 64})
+    end = TurnEnd(turn.request, turn.prompt_tokens, 0, 5, 0.25)
+    for _ in range(2):
+        await actor.report(make_report("r1", batch=None, ends=(end,)))
+    now = await sampled(actor)
+    assert now["warmturn_prompt_tokens",] == turn.prompt_tokens
+    assert now["warmturn_compared_turns",] == 1
+
+
+async def test_a_gateway_that_does_not_know_the_block_size_yet(actor: RouterActor) -> None:
+    """Its prompts take as many blocks as they would, not one for each token."""
+    await actor.report(make_report("r1", state=make_state("r1", total_blocks=10, free_blocks=10)))
+    turn = RouteRequest(RequestId("q1"), "http-q1", SessionId("s1"), prompt_tokens=9 * BLOCK_SIZE)
+    assert await actor.decide(turn, {R1: 64}) is not None
+    (replica,) = await actor.replicas()
+    assert replica["pinned_blocks"] == 9
+
+
+async def test_while_all_drain_somebody_takes_turns(actor: RouterActor) -> None:
+    """The last replica of a fleet that may be empty does, until it is stopped."""
+    await actor.report(make_report("r1"))
+    actor._fleet.draining = frozenset({R1})
+    placement = await actor.decide(make_turn("q1", 1), {R1: 64})
+    assert placement is not None
+    assert placement.replica == R1
+
+
 async def test_turns_without_a_decision_or_a_first_token_are_not_compared(
     actor: RouterActor,
 ) -> None:

@@ -7,7 +7,7 @@ from policies.fleet_load import FleetLoad
 from policies.reuse_curve import ReuseSampler
 from policies.types import ReplicaId
 from policies.victims import Seat
-from serve_app.scaling import LEAVE_S, ScaleQuestion, Scaling
+from serve_app.scaling import ASKED_WITHIN_S, LEAVE_S, ScaleQuestion, Scaling
 
 R1, R2, R3 = (ReplicaId(f"r{number}") for number in (1, 2, 3))
 SETTINGS = AutoscaleSettings(calm_s=10, settle_s=0, drain_s=20)
@@ -66,6 +66,15 @@ def test_another_one_is_stopped(scaling: Scaling) -> None:
 def test_one_that_dies_is_no_surprise(scaling: Scaling) -> None:
     """Nobody was let go yet."""
     assert not scaling.gone(R1)
+
+
+def test_nobody_drains_for_a_policy_that_asks_no_more(scaling: Scaling) -> None:
+    """It was replaced by a fixed number, or fails."""
+    scaling.expire(9.5 + ASKED_WITHIN_S)
+    assert scaling.draining == {R2}
+    scaling.expire(10.0 + ASKED_WITHIN_S)
+    assert not scaling.draining
+    assert scaling.wish is None
 
 
 def test_serve_says_how_many_there_should_be(scaling: Scaling) -> None:

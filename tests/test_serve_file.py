@@ -77,6 +77,8 @@ def test_autoscaling_in_place_of_a_number_of_replicas(tmp_path: Path) -> None:
         ("calm_s: 60", "max_replicas: 9", "max_replicas: belongs into autoscaling_config"),
         ("upscale_delay_s: 0", "upscale_delay_s: 30", "upscale_delay_s: must be 0"),
         ("downscale_delay_s: 0", "", "downscale_delay_s: must be 0"),
+        ("calm_s: 60", "max_wait_s: 0", "max_wait_s: must be above 0"),
+        ("min_replicas: 1", "upscaling_factor: 2", "upscaling_factor: leave it out"),
     ],
 )
 def test_autoscaling_that_is_refused(tmp_path: Path, old: str, new: str, reason: str) -> None:
@@ -84,6 +86,13 @@ def test_autoscaling_that_is_refused(tmp_path: Path, old: str, new: str, reason:
     with pytest.raises(ServeFileError) as error:
         _load(GOOD.replace("num_replicas: 2", AUTOSCALING.replace(old, new, 1), 1), tmp_path)
     assert reason in str(error.value)
+
+
+def test_autoscaling_needs_our_router(tmp_path: Path) -> None:
+    """Nobody else knows what is asked, and drains whoever is to go."""
+    text = GOOD.replace("num_replicas: 2", AUTOSCALING, 1)
+    with pytest.raises(ServeFileError, match="needs router: warmturn"):
+        _load(text.replace("router: warmturn", "router: power_of_two"), tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "- 1", "just words", "a: b"])

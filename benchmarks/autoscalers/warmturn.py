@@ -28,7 +28,7 @@ class Warmturn:
 
     def tick(self, view: View, now_s: float) -> Target:
         """Return how many replicas there should be, and who drains."""
-        self._observer.look(view.router, now_s)
+        self._observer.look(view.states, view.router, now_s)
         observation = self._observer.observe(
             view.seats, view.states, self._hardware.host_tokens, 0, self._settings.window_s, now_s
         )

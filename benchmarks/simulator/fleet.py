@@ -66,11 +66,6 @@ class Fleet:
         """The replicas that are there, those that drain among them."""
         return list(self._engines.values())
 
-    @property
-    def parked(self) -> Sequence[Turn]:
-        """What waits at the router."""
-        return list(self._parked.values())
-
     def join(self, engine: Engine, now_s: float) -> None:
         """Add a replica, with a name that none had before."""
         self._engines[engine.replica] = engine

@@ -27,11 +27,11 @@ from policies.reuse_curve import ReuseCurve
 from policies.types import Park, ReplicaId, RequestId
 from policies.victims import Seat, predict_victims
 from policies.waiting import Waiting
-from tests.policies.makers import make_booking, make_request
+from tests.policies.makers import make_booking, make_request, make_state
 
 TICK_S = 10.0
 SETTINGS = AutoscaleSettings(
-    target_hit_ratio=0.97, headroom_deviations=2.0, slack_ratio=0.1, calm_s=300.0
+    target_hit_ratio=0.97, headroom_deviations=2.0, slack_ratio=0.1, calm_s=300.0, window_s=100.0
 )
 
 
@@ -295,7 +295,47 @@ def test_fleet_load() -> None:
     parked = make_booking("q3", "r2", uncached_tokens=30, blocks=4, parked=True)
     in_flight.book(parked, 0.0)
     waiting.add(make_request("q3"), Park(30.0, (False, 0.0), "", {}, parked))
-    assert fleet_load(in_flight, waiting, 10) == FleetLoad(3, 180, 80)
+    states = [make_state("r1"), make_state("r2")]
+    assert fleet_load(states, in_flight, waiting, 10) == FleetLoad(3, 180, 80)
+
+
+def test_load_that_was_not_booked() -> None:
+    """What replicas report of themselves counts, where others sent them more."""
+    states = [make_state("r1", running=3, waiting=1, free_blocks=900)]
+    assert fleet_load(states, InFlight(expiry_s=100.0), Waiting(), 10) == FleetLoad(4, 1000, 0)
+
+
+def test_a_curve_that_has_seen_little() -> None:
+    """A router that just started takes all prompts for new ones, so it asks for nothing yet."""
+    young = replace(make_curve(0.0), span_s=80.0)
+    observation = make_observation(curve=young, prompt_tokens_per_s=50_000)
+    assert [prefill(observation, SETTINGS).replicas, reuse(observation, SETTINGS).replicas] == [
+        0,
+        0,
+    ]
+    assert prefill(replace(observation, curve=make_curve(0.0)), SETTINGS).replicas == 100
+
+
+def test_a_cluster_without_room() -> None:
+    """What never came is not waited for any longer once less is enough."""
+    state = AutoscaleState(4)
+    busy = make_observation(4, usual_load=FleetLoad(20, 500_000), load=FleetLoad(20, 500_000))
+    wish, state = on_tick(busy, state, SETTINGS, 0.0)
+    assert wish.replicas == 8
+    wished = []
+    for now_s in range(700, 1100, 10):
+        wish, state = on_tick(make_observation(4), state, SETTINGS, float(now_s))
+        wished.append(wish.replicas)
+    assert sorted(set(wished), reverse=True)[:2] == [8, 4]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_wait_s": 0}, {"target_prefill_ratio": 0}, {"window_s": 0}, {"slack_ratio": -1}]
+)
+def test_numbers_without_a_meaning(wrong: dict[str, float]) -> None:
+    """They are refused by name."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        AutoscaleSettings(**wrong)  # type: ignore[arg-type]  # floats all
 
 
 def test_bounds() -> None:
