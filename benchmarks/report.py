@@ -1,6 +1,6 @@
 """Prints the tables of docs/benchmarks.md from results that `benchmarks.simulate` wrote.
 
-    python -m benchmarks.report RESULTS.json ... [--into docs/benchmarks.md]
+    python -m benchmarks.report RESULTS.json ... [--into docs/benchmarks.md [--tables NAME]]
 
 Every figure is the median over seeds, with the least and the most in parentheses.
 """
@@ -15,7 +15,7 @@ from benchmarks.knee import Knee, at_load, best_peer, knee
 from benchmarks.simulated_runs import Measure, Runs, Spread, is_ours, read_runs
 from benchmarks.simulator.measurements import TTFT_SLO_S
 
-BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
+END = "<!-- end of tables -->"
 _PAST_KNEE = 1.5
 """How far past its knee a policy is looked at."""
 
@@ -23,14 +23,15 @@ _PAST_KNEE = 1.5
 def main(
     results: Annotated[list[str], typer.Argument(help="FILE or LABEL=FILE, several times.")],
     into: Annotated[
-        Path | None, typer.Option(help=f"Document whose lines from {BEGIN} on are replaced.")
+        Path | None, typer.Option(help="Document whose marked lines are replaced.")
     ] = None,
+    tables: Annotated[str, typer.Option(help="Which of its tables.")] = "placement",
 ) -> None:
     """Print the tables, or write them into a document."""
     try:
         text = report(read_runs(results))
         if into:
-            into.write_text(replaced(into.read_text(), text))
+            into.write_text(replaced(into.read_text(), tables, text))
     except (OSError, ValueError) as wrong:
         raise typer.BadParameter(str(wrong)) from wrong
     if not into:
@@ -53,13 +54,15 @@ def report(runs: Runs) -> str:
     return "\n\n".join(parts)
 
 
-def replaced(document: str, text: str) -> str:
-    """Return the document with `text` between its marks; ValueError where it has none."""
-    begin, end = document.find(BEGIN), document.find(END)
+def replaced(document: str, tables: str, text: str) -> str:
+    """Return the document with `text` between these tables' marks; ValueError where it has none."""
+    mark = f"<!-- tables: {tables} -->"
+    begin = document.find(mark)
+    end = document.find(END, begin)
     if not 0 <= begin < end:
-        msg = f"there is no {BEGIN} ... {END} in it"
+        msg = f"there is no {mark} ... {END} in it"
         raise ValueError(msg)
-    return f"{document[: begin + len(BEGIN)]}\n{text}\n{document[end:]}"
+    return f"{document[: begin + len(mark)]}\n{text}\n{document[end:]}"
 
 
 def _overview(runs: Runs) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.simulator.result import Result
 
 OURS = "warmturn"
-BOUND = "oracle"
+BOUNDS = ("oracle", "pooled-oracle")
 
 Measure = Callable[[Result], float]
 
@@ -50,7 +50,7 @@ class Runs:
     @property
     def peers(self) -> list[str]:
         """The policies that are neither ours nor the bound."""
-        return [one for one in self.policies if base_name(one) not in (OURS, BOUND)]
+        return [one for one in self.policies if base_name(one) not in (OURS, *BOUNDS)]
 
     @property
     def loads(self) -> list[float]:

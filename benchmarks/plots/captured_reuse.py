@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.plots.names import name_lines
 from benchmarks.plots.style import draw_curves, new_figure, titled
-from benchmarks.simulated_runs import BOUND, Runs
+from benchmarks.simulated_runs import BOUNDS, Runs
 
 
 def figure(runs: Runs) -> Figure | None:
@@ -13,7 +13,7 @@ def figure(runs: Runs) -> Figure | None:
     if len(runs.loads) < 2:
         return None
     drawn, axes = new_figure()
-    policies = [policy for policy in runs.policies if policy != BOUND]
+    policies = [policy for policy in runs.policies if policy not in BOUNDS]
     draw_curves(axes, runs, lambda one: one.captured_ratio, policies)
     axes.set_ylim(top=1.0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

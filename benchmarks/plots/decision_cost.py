@@ -7,7 +7,7 @@ from matplotlib.ticker import FuncFormatter
 
 from benchmarks.plots.names import name_lines
 from benchmarks.plots.style import draw_line, new_figure, titled
-from benchmarks.simulated_runs import BOUND, Runs
+from benchmarks.simulated_runs import BOUNDS, Runs
 
 
 def figure(runs: Runs) -> Figure | None:
@@ -27,7 +27,7 @@ def figure(runs: Runs) -> Figure | None:
         costs_ms: dict[int, list[float]] = {}
         for one in runs.of(policy, load=load):
             costs_ms.setdefault(one.replicas, []).append(one.decide_ms)
-        if policy != BOUND and len(costs_ms) > 1:
+        if policy not in BOUNDS and len(costs_ms) > 1:
             x = sorted(costs_ms)
             draw_line(axes, policy, x, [median(costs_ms[replicas]) for replicas in x])
     axes.set_xscale("log", base=2)

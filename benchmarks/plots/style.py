@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.knee import best_peer
-from benchmarks.simulated_runs import BOUND, Measure, Runs, base_name, is_ours
+from benchmarks.simulated_runs import BOUNDS, Measure, Runs, base_name, is_ours
 
 COLOURS = {
     "llmd-weighted": "#0072b2",
@@ -19,7 +19,8 @@ COLOURS = {
     "ray-prefix": "#b8860b",
     "session-hash": "#7f5fa8",
     "production-stack": "#7a5230",
-    BOUND: "#000000",
+    "oracle": "#000000",
+    "pooled-oracle": "#000000",
 }
 """Okabe and Ito's colours, which those tell apart too who see few colours; others are grey."""
 
@@ -80,7 +81,7 @@ def draw_line(axes: Axes, policy: str, x: Sequence[float], y: Sequence[float]) -
 def _linestyle(policy: str) -> str:
     if "," in policy:
         return "-."
-    return ":" if policy == BOUND else "--" if policy in _DASHED else "-"
+    return ":" if policy in BOUNDS else "--" if policy in _DASHED else "-"
 
 
 def draw_curves(axes: Axes, runs: Runs, measure: Measure, policies: Sequence[str]) -> None:

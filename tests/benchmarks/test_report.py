@@ -102,14 +102,18 @@ def test_a_report_goes_between_a_documents_marks(tmp_path: Path) -> None:
     """What was there before is replaced, and nothing else changes."""
     runs = write(tmp_path / "runs.json", make_runs())
     document = tmp_path / "doc.md"
-    document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.main([runs], document)
+    other = f"<!-- tables: other -->\nold\n{report.END}\n"
+    mark = "<!-- tables: ours -->"
+    document.write_text(f"before\n{other}{mark}\nold\n{report.END}\nafter\n")
+    report.main([runs], document, "ours")
     first = document.read_text()
-    report.main([runs], document)
+    report.main([runs], document, "ours")
     assert document.read_text() == first
-    assert first.startswith(f"before\n{report.BEGIN}\n```")
+    assert first.startswith(f"before\n{other}{mark}\n```")
     assert first.endswith(f"|\n{report.END}\nafter\n")
-    assert "old" not in first
+    assert first.count("old") == 1
+    with pytest.raises(typer.BadParameter, match="there is no <!-- tables: none -->"):
+        report.main([runs], document, "none")
 
 
 @pytest.mark.parametrize(
