@@ -282,6 +282,23 @@ def test_another_engine_gets_what_one_computed(start: Start, tmp_path: Path) -> 
     assert not list(Path("/dev/shm").glob("vllm_offload_warmturn-test-*"))
 
 
+def test_an_engine_that_cannot_start_leaves_no_memory_taken(tmp_path: Path) -> None:
+    """Neither with a misspelt option of a tier, nor if it ends before there is a scheduler."""
+    taken = Path("/dev/shm")
+    caches = make_caches([make_rows(NUM_CHUNKS, PAGE_BYTES)], [[(0, PAGE_BYTES)]])
+    for has_manager in (True, False):
+        spec = HostTieringSpec(make_config("bad", tmp_path / "kv", tier={"max_byte": 1}))
+        worker = spec.get_worker(caches)
+        name = f"vllm_offload_{spec.config.engine_id}.mmap"
+        assert (taken / name).exists()
+        if has_manager:
+            with pytest.raises(TypeError, match="max_byte"):
+                spec.get_manager()
+            assert not (taken / name).exists()
+        worker.shutdown()
+        assert not (taken / name).exists()
+
+
 def test_what_is_not_there_is_told_once(start: Start, tmp_path: Path) -> None:
     """So that a router which believes in blocks that are gone learns better."""
     _, first = start()
