@@ -182,6 +182,27 @@ def test_a_vanished_directory_is_not_made_again(tmp_path: Path) -> None:
     assert kv.load(block(2)[0], time.time_ns()) == block(2)[1]
 
 
+def test_the_disk_below_a_mount_that_went_away_is_not_filled(tmp_path: Path) -> None:
+    """On another file system nothing is stored, found, loaded or removed; back on it all is."""
+    kv = directory(tmp_path)
+    key, payload = block(1)
+    kv.store(key, payload, time.time_ns())
+    before = files(tmp_path)
+    device = kv._device
+    assert device == tmp_path.stat().st_dev
+    kv._device = device + 1
+    for call in (
+        lambda: kv.store(*block(2), time.time_ns()),
+        lambda: kv.load(key, time.time_ns()),
+    ):
+        with pytest.raises(OSError, match="another file system"):
+            call()
+    assert kv.has([key, block(2)[0]]) == [False, False]
+    assert files(tmp_path) == before
+    kv._device = device
+    assert kv.load(key, time.time_ns()) == payload
+
+
 def test_the_bound_holds_and_the_oldest_go(tmp_path: Path) -> None:
     """However much is written, at most the limit is there, and it's what was used last."""
     limit_bytes = 100 * FILE_BYTES
