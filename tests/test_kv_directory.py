@@ -245,6 +245,41 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "photos" / "00" / "00112233.kv").exists()
 
 
+def test_a_name_that_is_no_key_is_left_alone(tmp_path: Path) -> None:
+    """A sweep does not end at an odd number of digits."""
+    kv = directory(tmp_path, limit_bytes=10 * FILE_BYTES)
+    kv.store(*block(0), 0)
+    odd = files(tmp_path)[0].with_name("123456789.kv")
+    odd.write_bytes(b"")
+    os.utime(odd, (0, 0))
+    for number in range(1, 30):
+        kv.store(*block(number), number)
+    assert not kv.swept.empty()
+    assert odd.exists()
+
+
+def test_a_file_that_may_not_be_removed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep removes the others, and goes on counting it."""
+    kv = directory(tmp_path, limit_bytes=10 * FILE_BYTES)
+    kv.store(*block(0), 0)
+    (fixed,) = files(tmp_path)
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path == fixed:
+            raise PermissionError(errno.EPERM, "not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    for number in range(1, 30):
+        kv.store(*block(number), number)
+    assert fixed.exists()
+    assert bytes_in(tmp_path) <= 10 * FILE_BYTES
+    assert int((tmp_path / USAGE).read_bytes()) == bytes_in(tmp_path)
+
+
 def test_one_file_larger_than_the_limit_is_refused(tmp_path: Path) -> None:
     """There is no room for it, and nothing is left behind."""
     with pytest.raises(NoRoomError):
