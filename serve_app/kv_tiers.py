@@ -106,14 +106,17 @@ of some models' rotary embeddings.
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # where vLLM puts the CPU tier if others are below it
 
 
-def place_kv(args: argparse.Namespace, config: AppConfig) -> None:
+def place_kv(args: argparse.Namespace, config: AppConfig) -> float:
     """Give the engine its tiers: vLLM's own on accelerators, ours on the CPU build.
+
+    Returns the bound of the shared tier that it has, in GiB; 0 as `AppConfig.kv_shared_gib`, and
+    where that tier is off.
 
     Raises:
         EngineArgsError: the shared tier cannot work with these settings.
     """
     if not config.kv_offload_gib:
-        return
+        return 0.0
     host_bytes = int(config.kv_offload_gib * 2**30)
     tiers = [_tier(args, config, config.kv_shared)] if config.kv_shared else []
     if current_platform.is_cpu():
@@ -129,13 +132,14 @@ def place_kv(args: argparse.Namespace, config: AppConfig) -> None:
         spec = TIERING
     else:
         args.kv_offloading_size = config.kv_offload_gib
-        return
+        return 0.0
     more: dict[str, Any] = {**spec, "cpu_bytes_to_use": host_bytes}
     if tiers:
         more["secondary_tiers"] = tiers
     args.kv_transfer_config = KVTransferConfig(
         kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=more
     )
+    return config.kv_shared_gib if tiers else 0.0
 
 
 def check_workers(config: AppConfig, parallel: ParallelConfig) -> None:

@@ -175,6 +175,21 @@ def test_workers_that_ray_placed_are_refused() -> None:
         check_workers(config, parallel)
 
 
+def test_the_bound_is_that_of_the_tier_in_force(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What scaling is told is 0 where there is no shared tier, or it had to be left out."""
+
+    def bound(**more: Any) -> float:
+        config = AppConfig.model_validate({"model": str(model), "kv_offload_gib": 0.001} | more)
+        return place_kv(engine_args.parse(config.engine_settings()), config)
+
+    assert bound(kv_shared=shared()) == 2
+    assert bound() == bound(kv_offload_gib=0) == 0
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20 - 1))
+    assert bound(kv_shared=shared()) == 0
+
+
 def test_little_shared_memory_turns_the_tier_off(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
