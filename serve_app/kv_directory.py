@@ -65,7 +65,7 @@ class KvDirectory:
         # It takes any error for a no, and many blocks at a time.
         return [os.path.exists(self._name(key)) for key in keys]  # noqa: PTH110
 
-    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+    def load(self, key: bytes, used_at_ns: int) -> memoryview:
         """Return a block's KV, and mark it as used.
 
         Raises:
@@ -84,7 +84,7 @@ class KvDirectory:
         self._touch(path, used_at_ns)
         return payload
 
-    def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
+    def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
         """Keep a block's KV; one that is there already is only marked as used.
 
         Raises:
@@ -115,7 +115,7 @@ class KvDirectory:
                 if path.lstat().st_mtime_ns < time_ns - TOUCH_NS:
                     self._touch(path, time_ns)
 
-    def _write(self, path: Path, key: bytes, payload: bytes, used_at_ns: int) -> None:
+    def _write(self, path: Path, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
         try:
             kv_file.write(path, self._digest, key, payload, used_at_ns)
         except FileNotFoundError:
