@@ -46,6 +46,9 @@ class HostTieringSpec(NamelessTieringSpec):
                 kv_bytes_per_chunk=self.kv_bytes_per_chunk,
                 cpu_page_size=self.cpu_page_size_per_worker,
             )
-            region._creator = False  # as in NamelessTieringSpec.create_worker
-            self._host_worker = RegionWorker(kv_caches, region, self.blocks_per_chunk)
+            try:
+                self._host_worker = RegionWorker(kv_caches, region, self.blocks_per_chunk)
+            except Exception:
+                region.cleanup()
+                raise
         return self._host_worker

@@ -1,5 +1,6 @@
 """Blocks of KV in files of a directory that several engines read and write."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
@@ -36,6 +37,7 @@ class KvDirectory:
     def __init__(self, root: Path, namespace: str, payload_bytes: int, limit_bytes: int) -> None:
         """Use `root`, which is made if it can be; `namespace` begins with a name for people."""
         self._root = root
+        self._device: int | None = None
         self._digest = hashlib.sha256(namespace.encode()).digest()
         name = "".join(c if c.isalnum() else "-" for c in namespace.split("\n")[0])[-40:]
         self.path = root / f"{name}-{self._digest[:8].hex()}{NAMESPACE_SUFFIX}"
@@ -46,21 +48,31 @@ class KvDirectory:
         """What sweeps of this process removed."""
 
     def open(self) -> None:
-        """Make the directory if it's not there; OSError if that cannot be."""
+        """Make the directory if it's not there; OSError if that cannot be.
+
+        It's used only as long as it is on the file system where it is now: once that is no longer
+        mounted, the same path is a directory of the disk below.
+        """
         self._root.mkdir(0o700, parents=True, exist_ok=True)
+        self._device = self._root.stat().st_dev
 
     def has(self, keys: Iterable[bytes]) -> list[bool]:
         """Tell which blocks are there, by name alone."""
+        try:
+            self._check_device()
+        except OSError:
+            return [False for _ in keys]
         # It takes any error for a no, and many blocks at a time.
         return [os.path.exists(self._name(key)) for key in keys]  # noqa: PTH110
 
-    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+    def load(self, key: bytes, used_at_ns: int) -> memoryview:
         """Return a block's KV, and mark it as used.
 
         Raises:
             DamagedFileError: there was something else, which was removed.
             OSError: there is none, or it cannot be read.
         """
+        self._check_device()
         path = self._file(key)
         try:
             payload = kv_file.read(path, self._digest, key, self._payload_bytes)
@@ -72,12 +84,13 @@ class KvDirectory:
         self._touch(path, used_at_ns)
         return payload
 
-    def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
+    def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
         """Keep a block's KV; one that is there already is only marked as used.
 
         Raises:
             OSError: it isn't kept: no room, no permission, no directory.
         """
+        self._check_device()
         path = self._file(key)
         if self._touch(path, used_at_ns):
             return
@@ -102,7 +115,7 @@ class KvDirectory:
                 if path.lstat().st_mtime_ns < time_ns - TOUCH_NS:
                     self._touch(path, time_ns)
 
-    def _write(self, path: Path, key: bytes, payload: bytes, used_at_ns: int) -> None:
+    def _write(self, path: Path, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
         try:
             kv_file.write(path, self._digest, key, payload, used_at_ns)
         except FileNotFoundError:
@@ -111,6 +124,12 @@ class KvDirectory:
                 with suppress(FileExistsError):
                     directory.mkdir(0o700)
             kv_file.write(path, self._digest, key, payload, used_at_ns)
+
+    def _check_device(self) -> None:
+        """Raise OSError unless the root is on the file system where it was opened."""
+        if self._root.stat().st_dev != self._device:
+            message = "on another file system than when it was opened, if it was"
+            raise OSError(errno.ENODEV, message, str(self._root))
 
     def _sweep(self, *, wait: bool) -> None:
         removed = self._space.sweep(wait=wait)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
 from blake3 import blake3
 
 HEADER = struct.Struct("<16s32s64sQ32s")
@@ -28,12 +29,14 @@ class DamagedFileError(Exception):
     """The file is not, or no longer, what was once written for this block."""
 
 
-def header(namespace: bytes, key: bytes, payload: bytes | bytearray) -> bytes:
+def header(namespace: bytes, key: bytes, payload: bytes | memoryview) -> bytes:
     """Return what stands before `payload`; `namespace` has 32 bytes, `key` at most 64."""
     return HEADER.pack(MAGIC, namespace, key, len(payload), blake3(payload).digest())
 
 
-def write(path: Path, namespace: bytes, key: bytes, payload: bytes, used_at_ns: int) -> None:
+def write(
+    path: Path, namespace: bytes, key: bytes, payload: bytes | memoryview, used_at_ns: int
+) -> None:
     """Put the file in place at once and as a whole, whoever else writes it at the same time.
 
     `used_at_ns` becomes its modification time. It's not forced to disk: what a crash of the
@@ -58,7 +61,7 @@ def write(path: Path, namespace: bytes, key: bytes, payload: bytes, used_at_ns: 
         raise
 
 
-def read(path: Path, namespace: bytes, key: bytes, payload_bytes: int) -> bytearray:
+def read(path: Path, namespace: bytes, key: bytes, payload_bytes: int) -> memoryview:
     """Return the KV that was written under this namespace and key.
 
     Raises:
@@ -72,8 +75,7 @@ def read(path: Path, namespace: bytes, key: bytes, payload_bytes: int) -> bytear
         if not stat.S_ISREG(status.st_mode) or status.st_size != HEADER.size + payload_bytes:
             raise DamagedFileError(f"{path}: {status.st_size} bytes, or no regular file")
         found = file.read(HEADER.size)
-        payload = bytearray(payload_bytes)
-        view = memoryview(payload)
+        view = payload = np.empty(payload_bytes, np.uint8).data
         while view and (count := file.readinto(view)):
             view = view[count:]
     if view or found != header(namespace, key, payload):
@@ -81,7 +83,7 @@ def read(path: Path, namespace: bytes, key: bytes, payload_bytes: int) -> bytear
     return payload
 
 
-def _write_all(file: int, content: bytes) -> None:
+def _write_all(file: int, content: bytes | memoryview) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(file, view) :]

@@ -28,8 +28,10 @@ def model_identity(model: ModelConfig, settings: dict[str, Any]) -> str:
     ones, and name, size and modification time of the others.
 
     Raises:
-        UnknownWeightsError: it's neither.
+        UnknownWeightsError: it's neither, or the weights are elsewhere.
     """
+    if model.model_weights:  # the directory has only what goes with them
+        raise UnknownWeightsError(f"{model.model_weights}: weights in an object store")
     commit = getattr(model.hf_config, "_commit_hash", None)
     if Path(model.model).is_dir():
         weights = _files(Path(model.model))

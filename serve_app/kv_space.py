@@ -19,7 +19,7 @@ import numpy as np
 
 from serve_app.kv_file import TEMPORARY
 
-FILE_NAME = re.compile(r"[0-9a-f]{8,128}\.kv")
+FILE_NAME = re.compile(r"([0-9a-f]{2}){4,64}\.kv")
 NAMESPACE_SUFFIX = ".kv"
 USAGE = "usage"
 SWEEPER = "sweeper"
@@ -107,21 +107,22 @@ class KvSpace:
         sizes: list[int] = []
         dead_ns = time.time_ns() - TEMPORARY_AGE_S * 10**9
         for entry in self._entries():
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
                 if entry.name.endswith(TEMPORARY) and status.st_mtime_ns < dead_ns:
-                    Path(entry.path).unlink()
-                    continue
+                    with suppress(OSError):
+                        Path(entry.path).unlink()
+                        continue
                 times.append(status.st_mtime_ns)
                 sizes.append(status.st_size)
         return np.array(times, np.int64), np.array(sizes, np.int64)
 
     def _remove(self, used_at_ns: int) -> tuple[list[Path], int]:
-        """Remove the files not used since then; return them and their bytes."""
+        """Remove the files not used since then that may be; return them and their bytes."""
         removed: list[Path] = []
         freed = 0
         for entry in self._entries():
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
                 if status.st_mtime_ns <= used_at_ns and FILE_NAME.fullmatch(entry.name):
                     Path(entry.path).unlink()

@@ -2,34 +2,30 @@
 
 Where tiers lie below it, the CPU tier is a file in /dev/shm that the engine's processes map. vLLM
 removes it when the engine ends in order; a killed one would leave its memory taken for good.
+A worker still tries to remove what it made, and may log that it's gone: until the scheduler is
+there, nobody else would.
 """
 
 from contextlib import suppress
 from pathlib import Path
 
-from vllm.v1.kv_offload.base import CanonicalKVCaches, OffloadingManager
-from vllm.v1.kv_offload.cpu.gpu_worker import CPUOffloadingWorker
+from vllm.v1.kv_offload.base import OffloadingManager
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 
 class NamelessTieringSpec(TieringOffloadingSpec):
     """vLLM's tiers, over memory that has no name once all processes have it."""
 
-    def create_worker(self, kv_caches: CanonicalKVCaches) -> CPUOffloadingWorker:
-        """Return a worker that leaves the name to the scheduler's process."""
-        worker = super().create_worker(kv_caches)
-        assert worker._mmap_region is not None
-        worker._mmap_region._creator = False
-        return worker
-
     def get_manager(self) -> OffloadingManager:
         """Return the scheduler's manager; the first call makes it and removes the memory's name.
 
-        vLLM makes the scheduler after all workers have their caches, and so the memory.
+        vLLM makes the scheduler after all workers have their caches, and so the memory. An engine
+        whose manager cannot be made ends, and its workers with it.
         """
-        manager = super().get_manager()
-        region = self._scheduler_mmap
-        if region is not None and not region._creator:
-            with suppress(FileNotFoundError):
-                Path(region.mmap_path).unlink()
-        return manager
+        try:
+            return super().get_manager()
+        finally:
+            region = self._scheduler_mmap
+            if region is None or not region._creator:
+                with suppress(FileNotFoundError):
+                    Path(f"/dev/shm/vllm_offload_{self._engine_id}.mmap").unlink()  # noqa: S108

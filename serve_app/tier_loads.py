@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 from vllm.v1.kv_offload.tiering.base import JobId
 from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 
@@ -72,6 +73,8 @@ class TierLoads:
             if load.given_up:
                 return
             start = chunk * self._block_bytes
-            self._chunks[start : start + self._block_bytes] = payload
+            block = self._chunks[start : start + self._block_bytes]
+            # Which lets other threads run meanwhile, the scheduler's above all.
+            np.copyto(np.frombuffer(block, np.uint8), np.frombuffer(payload, np.uint8))
             load.done.append(key)
             load.ended += 1

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 from vllm.v1.kv_offload.tiering.base import JobId
 from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 
@@ -88,12 +89,14 @@ class TierStores:
     def _store(self, store: TierJob, index: int, chunk: int, used_at_ns: int) -> None:
         """Write one block, on a thread."""
         key, start = store.keys[index], chunk * self._block_bytes
+        payload = np.empty(self._block_bytes, np.uint8)
         with store.lock:
             if store.given_up:
                 return
-            payload = bytes(self._chunks[start : start + self._block_bytes])
+            block = self._chunks[start : start + self._block_bytes]
+            np.copyto(payload, np.frombuffer(block, np.uint8))  # as in TierLoads
         try:
-            self._directory.store(key, payload, used_at_ns)
+            self._directory.store(key, payload.data, used_at_ns)
         except OSError as error:
             store.fail(key, error)
             return

@@ -35,8 +35,8 @@ class VllmServer:
         args = engine_args.parse(config.engine_settings())
         engine_args.import_parser_plugins(args)
         args.kv_events_config = kv_events.config()
-        kv_tiers.place_kv(args, config)
-        load = EngineLoad(replica, config.kv_offload_gib * 2**30, config.kv_shared_gib * 2**30)
+        shared_gib = kv_tiers.place_kv(args, config)
+        load = EngineLoad(replica, config.kv_offload_gib * 2**30, shared_gib * 2**30)
         engine_settings = AsyncEngineArgs.from_cli_args(args)
         # The last one serves vLLM's own /metrics, which the one for Ray's agent would replace.
         loggers: list[Any] = [load.attach, RayPrometheusStatLogger, PrometheusStatLogger]

@@ -182,6 +182,27 @@ def test_a_vanished_directory_is_not_made_again(tmp_path: Path) -> None:
     assert kv.load(block(2)[0], time.time_ns()) == block(2)[1]
 
 
+def test_the_disk_below_a_mount_that_went_away_is_not_filled(tmp_path: Path) -> None:
+    """On another file system nothing is stored, found, loaded or removed; back on it all is."""
+    kv = directory(tmp_path)
+    key, payload = block(1)
+    kv.store(key, payload, time.time_ns())
+    before = files(tmp_path)
+    device = kv._device
+    assert device == tmp_path.stat().st_dev
+    kv._device = device + 1
+    for call in (
+        lambda: kv.store(*block(2), time.time_ns()),
+        lambda: kv.load(key, time.time_ns()),
+    ):
+        with pytest.raises(OSError, match="another file system"):
+            call()
+    assert kv.has([key, block(2)[0]]) == [False, False]
+    assert files(tmp_path) == before
+    kv._device = device
+    assert kv.load(key, time.time_ns()) == payload
+
+
 def test_the_bound_holds_and_the_oldest_go(tmp_path: Path) -> None:
     """However much is written, at most the limit is there, and it's what was used last."""
     limit_bytes = 100 * FILE_BYTES
@@ -222,6 +243,41 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
         kv.store(*block(number), number)
     assert (tmp_path / "thesis.tex").exists()
     assert (tmp_path / "photos" / "00" / "00112233.kv").exists()
+
+
+def test_a_name_that_is_no_key_is_left_alone(tmp_path: Path) -> None:
+    """A sweep does not end at an odd number of digits."""
+    kv = directory(tmp_path, limit_bytes=10 * FILE_BYTES)
+    kv.store(*block(0), 0)
+    odd = files(tmp_path)[0].with_name("123456789.kv")
+    odd.write_bytes(b"")
+    os.utime(odd, (0, 0))
+    for number in range(1, 30):
+        kv.store(*block(number), number)
+    assert not kv.swept.empty()
+    assert odd.exists()
+
+
+def test_a_file_that_may_not_be_removed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep removes the others, and goes on counting it."""
+    kv = directory(tmp_path, limit_bytes=10 * FILE_BYTES)
+    kv.store(*block(0), 0)
+    (fixed,) = files(tmp_path)
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path == fixed:
+            raise PermissionError(errno.EPERM, "not permitted", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    for number in range(1, 30):
+        kv.store(*block(number), number)
+    assert fixed.exists()
+    assert bytes_in(tmp_path) <= 10 * FILE_BYTES
+    assert int((tmp_path / USAGE).read_bytes()) == bytes_in(tmp_path)
 
 
 def test_one_file_larger_than_the_limit_is_refused(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from vllm.config import ParallelConfig
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from serve_app import engine_args, kv_tiers
 from serve_app.config import AppConfig
 from serve_app.engine_args import EngineArgsError
-from serve_app.kv_tiers import check_workers, place_kv
+from serve_app.kv_tiers import NOT_IN_KV, check_workers, place_kv
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -106,6 +108,38 @@ def test_models_are_told_apart_by_their_files_and_settings(model: Path) -> None:
     assert len({first, second, third, *found}) == 5
 
 
+def test_settings_that_change_kv_tell_models_apart(model: Path) -> None:
+    """Any setting does, by either spelling, unless it is known to leave KV as it is."""
+    plain = identity(model)
+    others: list[dict[str, Any]] = [
+        {"load_format": "dummy"},
+        {"model_loader_extra_config": {"a": 1}},
+        {"attention_backend": "TRITON_ATTN"},
+        {"cpu_offload_gb": 1},
+    ]
+    found = [identity(model, other) for other in others]
+    assert len({plain, *found}) == 5
+    assert identity(model, {"load-format": "dummy"}) == found[0]
+    assert identity(model, {"max-num-seqs": 3, "enforce_eager": True, "api_key": ["k"]}) == plain
+
+
+def test_settings_said_to_leave_kv_alone_are_vllms() -> None:
+    """None is misspelt or gone."""
+    parser = FlexibleArgumentParser()  # type: ignore[no-untyped-call]
+    options = make_arg_parser(parser)._option_string_actions
+    assert {f"--{key.replace('_', '-')}" for key in NOT_IN_KV} <= options.keys()
+
+
+def test_weights_in_an_object_store_are_refused(model: Path) -> None:
+    """Nothing here would tell one version of them from the next."""
+    settings = {"model": str(model), "kv_offload_gib": 0.001, "kv_shared": shared()}
+    config = AppConfig.model_validate(settings)
+    args = engine_args.parse(config.engine_settings())
+    args.model_weights = "s3://bucket/model"  # as vLLM sets it for such a model
+    with pytest.raises(EngineArgsError, match="kv_shared: s3://bucket/model: weights in an obj"):
+        place_kv(args, config)
+
+
 def test_a_copy_of_a_model_is_the_same_model(model: Path) -> None:
     """A copy of a directory at the same path on another node, with its times."""
     first = identity(model)
@@ -121,12 +155,13 @@ def test_a_copy_of_a_model_is_the_same_model(model: Path) -> None:
     [
         ({}, {"type": "obj", "bucket": "b"}, "kv_shared.type obj: vLLM has this tier for acc"),
         ({"distributed_executor_backend": "ray"}, shared(), "must be on one node"),
+        ({"prefix_caching_hash_algo": "xxhash"}, shared(), "xxhash can give two prompts one hash"),
     ],
 )
 def test_what_cannot_work_is_refused(
     model: Path, engine: dict[str, Any], tier: dict[str, Any], reason: str
 ) -> None:
-    """Tiers that the CPU build lacks, and replicas over several nodes."""
+    """Tiers that the CPU build lacks, replicas over several nodes, and weak hashes."""
     with pytest.raises(EngineArgsError, match=reason):
         placed(model, engine, kv_shared=tier)
 
@@ -139,6 +174,21 @@ def test_workers_that_ray_placed_are_refused() -> None:
     parallel.distributed_executor_backend = "ray"
     with pytest.raises(EngineArgsError, match="must be on one node"):
         check_workers(config, parallel)
+
+
+def test_the_bound_is_that_of_the_tier_in_force(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What scaling is told is 0 where there is no shared tier, or it had to be left out."""
+
+    def bound(**more: Any) -> float:
+        config = AppConfig.model_validate({"model": str(model), "kv_offload_gib": 0.001} | more)
+        return place_kv(engine_args.parse(config.engine_settings()), config)
+
+    assert bound(kv_shared=shared()) == 2
+    assert bound() == bound(kv_offload_gib=0) == 0
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20 - 1))
+    assert bound(kv_shared=shared()) == 0
 
 
 def test_little_shared_memory_turns_the_tier_off(

@@ -4,11 +4,15 @@ Two engines' halves of the connector, scheduler's and worker's, run here without
 """
 
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -43,6 +47,9 @@ from serve_app.shared_tier import (
     NOT_STORED,
     SharedFsTier,
 )
+from serve_app.tier_job import TierJob
+from serve_app.tier_loads import TierLoads
+from serve_app.tier_stores import TierStores
 from tests.test_host_offload import Rows, make_caches, make_rows
 
 PAGE_BYTES = 4001  # so that rows differ
@@ -61,13 +68,13 @@ class HeldDirectory(KvDirectory):
         time.sleep(self.delay_s)
         return super().has(keys)
 
-    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+    def load(self, key: bytes, used_at_ns: int) -> memoryview:
         time.sleep(self.delay_s)
         if key in self.slow_keys:
             time.sleep(2)
         return super().load(key, used_at_ns)
 
-    def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
+    def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
         time.sleep(self.delay_s)
         if self.is_full:
             raise OSError(28, "No space left on device")
@@ -280,6 +287,23 @@ def test_another_engine_gets_what_one_computed(start: Start, tmp_path: Path) -> 
     assert sorted(second.told(removed=False)) == keys_of(1)
     assert second.leading("c", keys_of(2)) == 0
     assert not list(Path("/dev/shm").glob("vllm_offload_warmturn-test-*"))
+
+
+def test_an_engine_that_cannot_start_leaves_no_memory_taken(tmp_path: Path) -> None:
+    """Neither with a misspelt option of a tier, nor if it ends before there is a scheduler."""
+    taken = Path("/dev/shm")
+    caches = make_caches([make_rows(NUM_CHUNKS, PAGE_BYTES)], [[(0, PAGE_BYTES)]])
+    for has_manager in (True, False):
+        spec = HostTieringSpec(make_config("bad", tmp_path / "kv", tier={"max_byte": 1}))
+        worker = spec.get_worker(caches)
+        name = f"vllm_offload_{spec.config.engine_id}.mmap"
+        assert (taken / name).exists()
+        if has_manager:
+            with pytest.raises(TypeError, match="max_byte"):
+                spec.get_manager()
+            assert not (taken / name).exists()
+        worker.shutdown()
+        assert not (taken / name).exists()
 
 
 def test_what_is_not_there_is_told_once(start: Start, tmp_path: Path) -> None:
@@ -499,6 +523,34 @@ def test_stores_that_wait_pin_a_share_of_the_cpu_tier_only(start: Start) -> None
     engine.step()
     assert engine.counts[NOT_STORED] == 16
     assert sorted(engine.told(removed=False)) == keys_of(0, 8)
+
+
+@pytest.mark.parametrize("way", ["load", "store"])
+def test_the_scheduler_runs_while_a_block_is_copied(way: str) -> None:
+    """Large blocks are copied without the interpreter's lock, in both directions."""
+    size = 1 << 28
+    chunks, payload = memoryview(bytearray(size)), memoryview(b"\1" * size)
+    files: Any = SimpleNamespace(load=lambda *_: payload, store=lambda *_: None)
+    loads, stores = TierLoads(files, chunks, size), TierStores(files, chunks, size, 1)
+    move = loads._load if way == "load" else stores._store
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(60)  # the lock goes to another thread only if it's let go
+    try:
+        for _ in range(5):
+            job = TierJob(Mock(), keys_of(1, 1), 0.0)
+            thread = threading.Thread(target=move, args=(job, 0, 0, 0))
+            thread.start()
+            ran_meanwhile = not job.ended
+            thread.join()
+            assert job.ended == 1
+            if ran_meanwhile:
+                break
+    finally:
+        sys.setswitchinterval(before_s)
+        loads.shutdown()
+        stores.shutdown()
+    assert ran_meanwhile
+    assert (way == "load") == (chunks[-1] == 1)
 
 
 def test_the_engine_starts_without_the_directory(start: Start, tmp_path: Path) -> None:

@@ -34,12 +34,12 @@ class FaultyDirectory(KvDirectory):
         self._wait()
         return found
 
-    def load(self, key: bytes, used_at_ns: int) -> bytearray:
+    def load(self, key: bytes, used_at_ns: int) -> memoryview:
         """Read late when slow."""
         self._wait()
         return super().load(key, used_at_ns)
 
-    def store(self, key: bytes, payload: bytes, used_at_ns: int) -> None:
+    def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
         """Write late when slow, nothing when full."""
         self._wait()
         if self._fault() == FULL:
