@@ -23,7 +23,7 @@ _ALL_BUT_ROUNDING = 1 - 1e-9
 _FRACTION = 0.01
 """How exactly fractions of replicas are found."""
 
-_ABOVE_ZERO = ("target_prefill_ratio", "max_wait_s", "window_s")
+_ABOVE_ZERO = ("target_prefill_ratio", "max_wait_s", "window_s", "usual_s")
 _NOT_BELOW = (
     "target_hit_ratio",
     "headroom_deviations",
@@ -68,6 +68,9 @@ class AutoscaleSettings:
 
     window_s: float = 900.0
     """How far back prompts count: long against the pauses of sessions."""
+
+    usual_s: float = 300.0
+    """Of how long a time a load is the usual one."""
 
     slack_ratio: float = 0.1
     """How much more than needed those that stay must have, before any goes ..."""

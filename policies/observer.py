@@ -15,7 +15,6 @@ from policies.types import ReplicaState
 from policies.victims import Seat
 
 LOAD_WINDOW_S = 60.0
-USUAL_WINDOW_S = 300.0
 
 
 class Observer:
@@ -24,9 +23,10 @@ class Observer:
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self._loads = LoadWindow(LOAD_WINDOW_S)
-        self._usual_loads = LoadWindow(USUAL_WINDOW_S)
-        self._prompts = PromptWindow(USUAL_WINDOW_S)
-        self._reuse = ReuseSampler(block_size, AutoscaleSettings().window_s)
+        settings = AutoscaleSettings()
+        self._usual_loads = LoadWindow(settings.usual_s)
+        self._prompts = PromptWindow(settings.usual_s)
+        self._reuse = ReuseSampler(block_size, settings.window_s)
 
     def arrived(self, hashes: NDArray[np.uint64], prompt_tokens: int, now_s: float) -> None:
         """Note a prompt and the hashes of its full blocks."""
@@ -45,16 +45,19 @@ class Observer:
         states: Sequence[ReplicaState],
         cpu_tokens: int,
         shared_tokens: int,
-        window_s: float,
+        settings: AutoscaleSettings,
         now_s: float,
     ) -> Observation:
         """Return how things are: `states` are of the replicas in `seats`, one at least.
 
-        One replica's CPU memory holds `cpu_tokens`, what is in its GPU memory among them. The curve
-        is of `window_s`; where that changes, it begins anew.
+        One replica's CPU memory holds `cpu_tokens`, what is in its GPU memory among them. What is
+        seen is of the settings' times; where these change, it begins anew.
         """
-        if window_s != self._reuse.window_s:
-            self._reuse = ReuseSampler(self.block_size, window_s)
+        if settings.window_s != self._reuse.window_s:
+            self._reuse = ReuseSampler(self.block_size, settings.window_s)
+        if settings.usual_s != self._prompts.window_s:
+            self._usual_loads = LoadWindow(settings.usual_s)
+            self._prompts = PromptWindow(settings.usual_s)
         gpu_tokens = round(fmean(one.total_blocks for one in states)) * self.block_size
         span_s = max(LOAD_WINDOW_S, self._prompts.span_s(now_s))
         return Observation(

@@ -143,7 +143,7 @@ class RouterActor:
             states,
             self._fleet.cpu_tokens,
             self._fleet.shared_tokens,
-            asked.settings.window_s,
+            asked.settings,
             now_s,
         )
         target = self._scaling.answer(asked, observed, now_s)

@@ -30,7 +30,7 @@ class Warmturn:
         """Return how many replicas there should be, and who drains."""
         self._observer.look(view.states, view.router, now_s)
         observation = self._observer.observe(
-            view.seats, view.states, self._hardware.host_tokens, 0, self._settings.window_s, now_s
+            view.seats, view.states, self._hardware.host_tokens, 0, self._settings, now_s
         )
         wish, self._state = on_tick(observation, self._state, self._settings, now_s)
         return Target(wish.replicas, wish.draining, wish.reason)
