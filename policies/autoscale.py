@@ -29,7 +29,8 @@ class Draining:
 class AutoscaleState:
     """What an autoscaler has to remember; begin with the number of replicas that there are.
 
-    `kept` are how many would have had slack in the last `calm_s`, the oldest first, and when.
+    `kept` are how many would have had slack in the last `calm_s`, the oldest first, and when; the
+    first was before that, if there was one.
     """
 
     target: int
@@ -56,8 +57,7 @@ def on_tick(
     largest = max(demands, key=lambda demand: demand.needed)
     wanted = _bounded(largest.needed, settings)
     kept = _bounded(largest.needed * (1 + settings.slack_ratio), settings)
-    recent = [(at_s, one) for at_s, one in state.kept if at_s > now_s - settings.calm_s]
-    state = replace(state, kept=(*recent, (now_s, kept)))
+    state = replace(state, kept=(*_since(state.kept, now_s - settings.calm_s), (now_s, kept)))
     why = f"{largest.name}: {largest.because}"
     if wanted > state.target - _count(state.draining):
         reason, state = _up(wanted, now, state, why, now_s)
@@ -95,7 +95,7 @@ def _down(
         return f"stays at {target}; {why}", state
     if state.came_at_s is not None and now_s - state.came_at_s < settings.settle_s:
         return f"stays at {target} until {settings.settle_s:g} s after others came; {why}", state
-    if len(state.kept) < 2 or now_s - state.kept[0][0] < settings.calm_s * 0.9:
+    if now_s - state.kept[0][0] < settings.calm_s:
         return f"stays at {target} until {least} were enough for {settings.calm_s:g} s", state
     if len(now.seats) < target:  # Ray gives up those first that do not serve
         there = max(least, len(now.seats))
@@ -121,6 +121,12 @@ def _let_go(
         return f"{state.target} -> {target} once {', '.join(busy)} drained", state
     reason = f"{state.target} -> {target}: {', '.join(draining.replicas)} drained"
     return reason, replace(state, target=target, draining=None)
+
+
+def _since(kept: tuple[tuple[float, int], ...], begin_s: float) -> tuple[tuple[float, int], ...]:
+    """Leave out what was before the last one that was at `begin_s` or earlier."""
+    older = sum(at_s <= begin_s for at_s, _ in kept)
+    return kept[max(0, older - 1) :]
 
 
 def _bounded(needed: float, settings: AutoscaleSettings) -> int:

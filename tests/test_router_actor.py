@@ -312,7 +312,7 @@ async def test_who_should_go_takes_no_more_turns(
     await actor.report(make_report("r2", state=make_state("r2", running=1)))
     begin_s = time.monotonic()
     wished = []
-    for seconds in (0.0, 5.0, 9.5, 10.0):
+    for seconds in (0.0, 5.0, 10.0, 10.5):
         clock = SimpleNamespace(monotonic=lambda at_s=begin_s + seconds: at_s, time=time.time)
         monkeypatch.setattr(router_actor, "time", clock)
         wished.append(await actor.scale(question))

@@ -38,7 +38,7 @@ def ask(scaling: Scaling, now_s: float, *replicas: ReplicaId) -> int:
 def scaling() -> Scaling:
     """Two replicas, of which the newer one drains."""
     made = Scaling()
-    for now_s in (0.0, 5.0, 9.5):
+    for now_s in (0.0, 5.0, 10.0):
         assert ask(made, now_s, R1, R2) == 2
     assert made.draining == {R2}
     return made
@@ -70,9 +70,9 @@ def test_one_that_dies_is_no_surprise(scaling: Scaling) -> None:
 
 def test_nobody_drains_for_a_policy_that_asks_no_more(scaling: Scaling) -> None:
     """It was replaced by a fixed number, or fails."""
-    scaling.expire(9.5 + ASKED_WITHIN_S)
-    assert scaling.draining == {R2}
     scaling.expire(10.0 + ASKED_WITHIN_S)
+    assert scaling.draining == {R2}
+    scaling.expire(10.5 + ASKED_WITHIN_S)
     assert not scaling.draining
     assert scaling.wish is None
 

@@ -316,6 +316,17 @@ def test_a_curve_that_has_seen_little() -> None:
     assert prefill(replace(observation, curve=make_curve(0.0)), SETTINGS).replicas == 100
 
 
+@pytest.mark.parametrize("period_s", [2.0, 7.0, 50.0, 290.0])
+def test_however_often_it_is_asked(period_s: float) -> None:
+    """Replicas go once fewer were enough for the calm time, and not before."""
+    state = AutoscaleState(4)
+    now_s = 0.0
+    while not state.draining:
+        _, state = on_tick(make_observation(4), state, SETTINGS, now_s)
+        now_s += period_s
+    assert SETTINGS.calm_s <= now_s - period_s < SETTINGS.calm_s + period_s
+
+
 def test_a_cluster_without_room() -> None:
     """What never came is not waited for any longer once less is enough."""
     state = AutoscaleState(4)
