@@ -19,6 +19,7 @@ import yaml
 from benchmarks.live_service import free_port
 from dashboards import vllm
 from dashboards.alerts import ALERTS, ROUTER_JOB
+from dashboards.autoscaling import NOT_ASKED
 from dashboards.panel import Query
 from dashboards.promql import INTERVAL
 from dashboards.recordings import RECORDINGS
@@ -210,4 +211,5 @@ def test_every_query_answers(
         "no request was preempted",
         "no request failed",
         NO_TURN_WAITED,
+        NOT_ASKED,
     }
