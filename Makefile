@@ -1,5 +1,5 @@
 # make run      serve the small model on this machine and show one conversation
-# make test     lint, types, unit and integration tests (about 13 minutes)
+# make test     lint, types, unit and integration tests (about 20 minutes)
 # make check    the fast part of it
 # make install  only make .venv
 # make dashboards  write what Grafana and Prometheus read from dashboards/*.py
