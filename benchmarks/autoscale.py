@@ -17,7 +17,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.autoscalers.autoscaler import Autoscaler
 from benchmarks.autoscalers.operator import Operator, oscillations
@@ -26,10 +25,11 @@ from benchmarks.autoscalers.setting import Setting
 from benchmarks.peers.warmturn import make_warmturn
 from benchmarks.results import given_command, write_results
 from benchmarks.simulate import prepare
+from benchmarks.simulated_table import print_table
 from benchmarks.simulator.day import Day
 from benchmarks.simulator.fleet import Fleet
 from benchmarks.simulator.measurements import TTFT_SLO_S, Measurements
-from benchmarks.simulator.presets import PRESETS
+from benchmarks.simulator.presets import PRESETS, preset_of
 from benchmarks.simulator.replica_factory import ReplicaFactory
 from benchmarks.simulator.result import Misses, Percentiles
 from benchmarks.simulator.turn import Turn
@@ -114,36 +114,44 @@ def main(
 ) -> None:
     """Replay a day through autoscaling policies, print a table and write JSON."""
     specs = list(AUTOSCALERS) if policies == "all" else policies.split(",")
-    preset = PRESETS[hardware]
-    sessions = prepare(
-        read_sessions(trace),
-        preset,
-        part=Part.ALL,
-        max_think_s=300.0,
-        shared_prefix=True,
-        thick_ratio=0.0,
-    )
+    try:
+        preset = preset_of(hardware)
+        settings = [
+            Setting(
+                hardware=preset,
+                plateau=plateau,
+                day_s=hours * 3600,
+                replicas=replicas,
+                max_replicas=max_replicas,
+                start_s=start_s,
+                seed=one_seed,
+                merged=merged_blocks,
+            )
+            for one_seed in map(int, seed.split(","))
+        ]
+        for spec in specs:
+            make_autoscaler(spec, 1, settings[0])
+        sessions = prepare(
+            read_sessions(trace),
+            preset,
+            part=Part.ALL,
+            max_think_s=300.0,
+            shared_prefix=True,
+            thick_ratio=0.0,
+        )
+    except (OSError, ValueError) as wrong:
+        raise typer.BadParameter(str(wrong)) from wrong
     gc.freeze()
     progress = Console(stderr=True, highlight=False)
     results = []
-    for one_seed in map(int, seed.split(",")):
-        setting = Setting(
-            hardware=preset,
-            plateau=plateau,
-            day_s=hours * 3600,
-            replicas=replicas,
-            max_replicas=max_replicas,
-            start_s=start_s,
-            seed=one_seed,
-            merged=merged_blocks,
-        )
+    for setting in settings:
         for spec in specs:
             began_s = time.process_time()
             results.append(simulate(spec, sessions, setting))
             progress.print(
-                f"{spec}, seed {one_seed}: in {time.process_time() - began_s:.0f} s of CPU"
+                f"{spec}, seed {setting.seed}: in {time.process_time() - began_s:.0f} s of CPU"
             )
-    print_table(results)
+    print_table(results, COLUMNS, least_width=140)
     if json_out:
         rows = [asdict(result) for result in results]
         write_results(json_out, given_command("benchmarks.autoscale"), rows)
@@ -163,18 +171,6 @@ COLUMNS = (
     ("oscillations", lambda one: str(one.oscillations)),
 )
 """What the table shows of a result."""
-
-
-def print_table(results: list[Result]) -> None:
-    """Print the results, one a row."""
-    table = Table(box=None)
-    for name, _ in COLUMNS:
-        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
-    for result in results:
-        table.add_row(*(show(result) for _, show in COLUMNS))
-    console = Console()
-    console.width = max(console.width, 140)
-    console.print(table)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.peers.registry import POLICIES, make_policy
 from benchmarks.results import given_command, write_results
+from benchmarks.simulated_table import print_table
 from benchmarks.simulator.joining import Joining
-from benchmarks.simulator.presets import PRESETS, Hardware
+from benchmarks.simulator.presets import PRESETS, Hardware, preset_of
 from benchmarks.simulator.result import Result
 from benchmarks.simulator.shared_tier import SharedTierSize
 from benchmarks.simulator.simulation import Setting, simulate
@@ -75,18 +75,6 @@ def prepare(
     return sessions
 
 
-def print_table(results: list[Result]) -> None:
-    """Print the results, one a row."""
-    table = Table(box=None)
-    for name, _ in COLUMNS:
-        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
-    for result in results:
-        table.add_row(*(show(result) for _, show in COLUMNS))
-    console = Console()
-    console.width = max(console.width, 200)
-    console.print(table)
-
-
 def print_joining(result: Result, joining: Joining) -> None:
     """Print what a replica that joined did."""
     shares = " ".join(f"{share:.2f}" for share in joining.shares[:10])
@@ -136,11 +124,9 @@ def main(
     ] = inf,
 ) -> None:
     """Replay sessions through policies, print a table and write JSON."""
-    if hardware not in PRESETS:
-        raise typer.BadParameter(f"there is no {hardware}; there are {', '.join(PRESETS)}")
     specs = list(POLICIES) if policies == "all" else policies.split(",")
-    preset = PRESETS[hardware]
     try:
+        preset = preset_of(hardware)
         for spec in specs:
             make_policy(spec, Random(0))  # noqa: S311
         shared = None
@@ -181,7 +167,7 @@ def main(
                     f"{spec}, load {one_load:g}, seed {one_seed}: TTFT p90 "
                     f"{result.ttft_s.p90:.2f} s, in {time.process_time() - began_s:.0f} s of CPU"
                 )
-    print_table(results)
+    print_table(results, COLUMNS, least_width=200)
     for result in results:
         if result.joining:
             print_joining(result, result.joining)

@@ -108,3 +108,11 @@ PRESETS = {
         shrink_ratio=32,
     ),
 }
+
+
+def preset_of(name: str) -> Hardware:
+    """Return the hardware of that name; ValueError where there is none."""
+    if name not in PRESETS:
+        msg = f"there is no {name}; there are {', '.join(PRESETS)}"
+        raise ValueError(msg)
+    return PRESETS[name]

@@ -1,8 +1,11 @@
 """A day in which replicas come and go: what is paid, who is asked, and what others' rules say."""
 
-import pytest
+from pathlib import Path
 
-from benchmarks.autoscale import simulate
+import pytest
+import typer
+
+from benchmarks.autoscale import main, simulate
 from benchmarks.autoscalers.autoscaler import Autoscaler, View
 from benchmarks.autoscalers.kubernetes import KvUse, QueueLength
 from benchmarks.autoscalers.llmd_saturation import LlmdSaturation
@@ -128,3 +131,18 @@ def test_unknown_names(spec: str) -> None:
     """What is not known is refused."""
     with pytest.raises(ValueError, match=spec.split(":")[0]):
         make_autoscaler(spec, 256, SETTING)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"hardware": "abacus"}, "there is no abacus"),
+        ({"policies": "nobody"}, "there is no autoscaler nobody"),
+        ({"seed": "one"}, "one"),
+        ({}, "No such file"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, wrong: dict[str, str], why: str) -> None:
+    """Before anything is simulated, with the reason."""
+    with pytest.raises(typer.BadParameter, match=why):
+        main(tmp_path / "nowhere", **wrong)  # type: ignore[arg-type]  # strings all
