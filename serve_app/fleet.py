@@ -21,16 +21,18 @@ MUCH = 2**30
 
 
 class Fleet:
-    """What is known of each replica. `is_synced` tells whether the index knows its blocks.
+    """What is known of each replica.
 
-    `places` is what a gateway said last of the replicas it reaches. Those in `draining` are to get
-    no more turns.
+    `is_synced` tells whether the index knows its blocks, `is_draining` whether it is to get no more
+    turns. `places` is what a gateway said last of the replicas it reaches.
     """
 
-    def __init__(self, is_synced: Callable[[ReplicaId], bool]) -> None:
+    def __init__(
+        self, is_synced: Callable[[ReplicaId], bool], is_draining: Callable[[ReplicaId], bool]
+    ) -> None:
         self.places: Places = {}
-        self.draining: frozenset[ReplicaId] = frozenset()
         self._is_synced = is_synced
+        self._is_draining = is_draining
         self._reports: dict[ReplicaId, ReplicaReport] = {}
         self._heard_at_s: dict[ReplicaId, float] = {}
 
@@ -89,9 +91,13 @@ class Fleet:
             state,
             max_requests=min(limit, state.max_requests),
             prefill_tokens_per_s=rate if report.is_measured else self._usual_rate(rate),
-            draining=replica in self.draining,
+            draining=self._is_draining(replica),
             synced=self._is_synced(replica),
         )
+
+    def states(self) -> list[ReplicaState]:
+        """Return the states of all that report."""
+        return [self.state(one) for one in self._reports]
 
     @property
     def seats(self) -> tuple[Seat, ...]:

@@ -53,12 +53,12 @@ class RouterActor:
     def __init__(self, idle_end_s: float = IDLE_END_S) -> None:
         self._idle_end_s = idle_end_s
         self._router = Router(Tunables())
-        self._fleet = Fleet(self._router.index.is_synced)
+        self._scaling = Scaling()
+        self._fleet = Fleet(self._router.index.is_synced, self._scaling.is_draining)
         self._waiters = Waiters()
         self._log = DecisionLog()
         self._totals = RouterTotals()
         self._observer: Observer | None = None
-        self._scaling = Scaling()
         self._rng = Random()  # noqa: S311  # breaks ties
         self._started_at_s = self._called_at_s = time.monotonic()
         self._started_at = time.time()
@@ -146,9 +146,7 @@ class RouterActor:
             asked.settings,
             now_s,
         )
-        target = self._scaling.answer(asked, observed, now_s)
-        self._fleet.draining = self._scaling.draining
-        return target
+        return self._scaling.answer(asked, observed, now_s)
 
     async def configure(self, tunables: Tunables) -> RouterStatus:
         """Decide by these numbers from now on; return how things stand."""
@@ -181,7 +179,7 @@ class RouterActor:
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
         now_s = self._now()
-        return explain.replicas(map(self._fleet.state, self._fleet), self._router, now_s)
+        return explain.replicas(self._fleet.states(), self._router, now_s)
 
     async def sessions(self, limit: int) -> list[explain.Json]:
         """Return what is known of the sessions seen last."""
@@ -189,7 +187,7 @@ class RouterActor:
 
     async def samples(self) -> list[Sample]:
         """Return all metrics of the router."""
-        states = [self._fleet.state(one) for one in self._fleet]
+        states = self._fleet.states()
         started = Sample(START_TIME.name, (), self._started_at)
         now = gauges(states, self._router, self._now())
         scaling = scaling_samples(self._scaling)
@@ -223,11 +221,8 @@ class RouterActor:
             self._end(request, now_s)
         self._router.expire(now_s)
         if self._observer:
-            self._observer.look(
-                [self._fleet.state(one) for one in self._fleet], self._router, now_s
-            )
+            self._observer.look(self._fleet.states(), self._router, now_s)
         self._scaling.expire(now_s)
-        self._fleet.draining = self._scaling.draining
         self._place_waiting(now_s)
         if now_s - self._called_at_s > self._idle_end_s:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)

@@ -40,6 +40,10 @@ class Scaling:
         """Those that are to get no more turns."""
         return frozenset(self.wish.draining if self.wish else ()) | self._leaving.keys()
 
+    def is_draining(self, replica: ReplicaId) -> bool:
+        """Tell whether a replica is one of those."""
+        return replica in self.draining
+
     def answer(self, asked: ScaleQuestion, now: Observation, now_s: float) -> int:
         """Return how many there should be."""
         before = self._state or AutoscaleState(asked.target)

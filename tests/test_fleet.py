@@ -1,5 +1,6 @@
 """What is believed of the replicas."""
 
+from collections.abc import Collection
 from typing import Any
 
 from policies.types import ReplicaId
@@ -11,9 +12,9 @@ from tests.policies.makers import make_state
 R1, R2, R3 = (ReplicaId(f"r{number}") for number in (1, 2, 3))
 
 
-def make_fleet(*reports: ReplicaReport) -> Fleet:
+def make_fleet(*reports: ReplicaReport, draining: Collection[ReplicaId] = ()) -> Fleet:
     """Return a fleet that reported at 0 s, and is in sync."""
-    fleet = Fleet(lambda _: True)
+    fleet = Fleet(lambda _: True, draining.__contains__)
     fleet.places = {report.state.replica: 64 for report in reports}
     for report in reports:
         fleet.report(report, 0.0)
@@ -84,6 +85,5 @@ def test_cpu_memory_is_as_large_as_those_say_who_know_it() -> None:
 
 def test_a_draining_replica() -> None:
     """It is told as such until it may take turns again."""
-    fleet = make_fleet(make_report("r1"), make_report("r2"))
-    fleet.draining = frozenset({R1})
+    fleet = make_fleet(make_report("r1"), make_report("r2"), draining={R1})
     assert [one.draining for one in fleet.candidates()] == [True, False]

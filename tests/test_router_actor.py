@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from policies.autoscale import Wish
 from policies.demands import AutoscaleSettings
 from policies.kv_events import EngineHash, EventBatch, Removed, Snapshot
 from policies.tunables import Tunables
@@ -356,7 +357,7 @@ async def test_a_gateway_that_does_not_know_the_block_size_yet(actor: RouterActo
 async def test_while_all_drain_somebody_takes_turns(actor: RouterActor) -> None:
     """The last replica of a fleet that may be empty does, until it is stopped."""
     await actor.report(make_report("r1"))
-    actor._fleet.draining = frozenset({R1})
+    actor._scaling.wish = Wish(0, (R1,), (), "nobody asks")
     placement = await actor.decide(make_turn("q1", 1), {R1: 64})
     assert placement is not None
     assert placement.replica == R1
