@@ -27,6 +27,25 @@ MAX_ONGOING = 8
 MAX_QUEUED = 24  # Serve counts those it is just placing, too
 
 
+SMALL_ENGINE: dict[str, Any] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "block_size": BLOCK_TOKENS,
+    "num_gpu_blocks_override": PRIMARY_BLOCKS,
+    "max_model_len": MAX_MODEL_LEN,
+    "gpu_memory_utilization": 0.1,
+}
+"""vLLM's settings for an engine with a small cache, beside those of others on this machine."""
+
+ENGINE_ENVIRONMENT = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""What Serve sets for a replica, for tests that start an engine themselves."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything here, so that no file can forget to."""
     for item in items:

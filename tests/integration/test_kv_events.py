@@ -21,7 +21,7 @@ from serve_app.config import AppConfig
 from serve_app.kv_event_stream import Endpoints, Lost, follow, private_endpoints
 from serve_app.kv_mirror import KvMirror
 from serve_app.kv_tiers import place_kv
-from tests.integration.conftest import BLOCK_TOKENS, MAX_MODEL_LEN, PRIMARY_BLOCKS
+from tests.integration.conftest import BLOCK_TOKENS, ENGINE_ENVIRONMENT, SMALL_ENGINE
 
 MODEL, REPLICA = "tiny", ReplicaId("r1")
 QUIET_S = 0.6
@@ -80,20 +80,9 @@ class Followed:
 @pytest.fixture
 async def followed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Followed]:
     """An engine with a small primary cache and a CPU tier."""
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("VLLM_NO_USAGE_STATS", "1")
-    settings = {
-        "model": str(tiny),
-        "dtype": "float32",
-        "enforce_eager": True,
-        "block_size": BLOCK_TOKENS,
-        "num_gpu_blocks_override": PRIMARY_BLOCKS,
-        "max_model_len": MAX_MODEL_LEN,
-        "gpu_memory_utilization": 0.1,
-    }
-    args = engine_args.parse(settings)
+    for name, value in ENGINE_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    args = engine_args.parse({"model": str(tiny)} | SMALL_ENGINE)
     place_kv(args, AppConfig(model=str(tiny), kv_offload_gib=OFFLOAD_GIB))
     with private_endpoints() as endpoints:
         args.kv_events_config = endpoints.config()

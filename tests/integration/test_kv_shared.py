@@ -21,7 +21,7 @@ from serve_app import engine_args
 from serve_app.config import AppConfig
 from serve_app.kv_tiers import place_kv
 from serve_app.shared_tier import DAMAGED, NOT_STORED
-from tests.integration.conftest import BLOCK_TOKENS, MAX_MODEL_LEN, PRIMARY_BLOCKS
+from tests.integration.conftest import BLOCK_TOKENS, ENGINE_ENVIRONMENT, SMALL_ENGINE
 from tests.integration.faulty_tier import FAULT, FULL, SLOW
 
 PROMPTS = 8
@@ -104,17 +104,9 @@ async def _until(condition: Callable[[], bool], within_s: float = 20) -> None:
 
 
 def _start(model: Path, root: Path) -> AsyncLLM:
-    engine = {
-        "dtype": "float32",
-        "enforce_eager": True,
-        "block_size": BLOCK_TOKENS,
-        "num_gpu_blocks_override": PRIMARY_BLOCKS,
-        "max_model_len": MAX_MODEL_LEN,
-        "gpu_memory_utilization": 0.1,
-    }
     shared = {"type": "fs", "path": root, "gib": 1}
     config = AppConfig.model_validate(
-        {"model": str(model), "engine": engine, "kv_offload_gib": 0.25, "kv_shared": shared}
+        {"model": str(model), "engine": SMALL_ENGINE, "kv_offload_gib": 0.25, "kv_shared": shared}
     )
     args = engine_args.parse(config.engine_settings())
     place_kv(args, config)
@@ -127,10 +119,8 @@ def _start(model: Path, root: Path) -> AsyncLLM:
 async def tier(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tier]:
     """One engine answers all prompts and is killed; then there is another one."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-        environment.setenv("OMP_NUM_THREADS", "1")
-        environment.setenv("HF_HUB_OFFLINE", "1")
-        environment.setenv("VLLM_NO_USAGE_STATS", "1")
+        for name, value in ENGINE_ENVIRONMENT.items():
+            environment.setenv(name, value)
         root = tmp_path_factory.mktemp("shared") / "kv"
         tier = Tier(root, _start(tiny, root))
         for number in range(PROMPTS):

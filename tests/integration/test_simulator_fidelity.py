@@ -30,7 +30,12 @@ from serve_app.config import AppConfig
 from serve_app.kv_event import TIERS
 from serve_app.kv_event_stream import Endpoints, Lost, follow, private_endpoints
 from serve_app.kv_tiers import place_kv
-from tests.integration.conftest import BLOCK_TOKENS, MAX_MODEL_LEN, PRIMARY_BLOCKS
+from tests.integration.conftest import (
+    BLOCK_TOKENS,
+    ENGINE_ENVIRONMENT,
+    PRIMARY_BLOCKS,
+    SMALL_ENGINE,
+)
 
 HOST_BLOCKS = 320
 BLOCK_GIB = 2**-14  # tiny_model.py: keys and values of 4 layers, 2 heads of 32, float32
@@ -140,16 +145,7 @@ def _text(rng: Random, size: int) -> list[int]:
 
 
 async def _serve_all(model: Path) -> dict[str, Served]:
-    settings = {
-        "model": str(model),
-        "dtype": "float32",
-        "enforce_eager": True,
-        "block_size": BLOCK_TOKENS,
-        "num_gpu_blocks_override": PRIMARY_BLOCKS,
-        "max_model_len": MAX_MODEL_LEN,
-        "gpu_memory_utilization": 0.1,
-    }
-    args = engine_args.parse(settings)
+    args = engine_args.parse({"model": str(model)} | SMALL_ENGINE)
     place_kv(args, AppConfig(model=str(model), kv_offload_gib=HOST_BLOCKS * BLOCK_GIB))
     with private_endpoints() as endpoints:
         args.kv_events_config = endpoints.config()
@@ -166,14 +162,8 @@ async def _serve_all(model: Path) -> dict[str, Served]:
 @pytest.fixture(scope="module")
 def served(tiny: Path) -> dict[str, Served]:
     """What vLLM did with all workloads."""
-    environment = {
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
+        for name, value in ENGINE_ENVIRONMENT.items():
             patch.setenv(name, value)
         return asyncio.run(_serve_all(tiny))
 
