@@ -10,17 +10,16 @@ import ray
 from policies.observer import Observer
 from policies.router import Router
 from policies.tunables import Tunables
-from policies.types import Decision, Park, ReplicaId, Request, RequestId
+from policies.types import Decision, ReplicaId, Request, RequestId
 from serve_app import explain
-from serve_app.decision_log import DecisionLog
 from serve_app.fleet import Fleet
 from serve_app.metric import Sample
 from serve_app.metrics import START_TIME, SURPRISES, UNPLACED_TURNS
 from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus
 from serve_app.router_gauges import gauges, scaling_samples
-from serve_app.router_totals import RouterTotals
 from serve_app.scaling import ScaleQuestion, Scaling
+from serve_app.turn_records import TurnRecords
 from serve_app.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -56,8 +55,7 @@ class RouterActor:
         self._scaling = Scaling()
         self._fleet = Fleet(self._router.index.is_synced, self._scaling.is_draining)
         self._waiters = Waiters()
-        self._log = DecisionLog()
-        self._totals = RouterTotals()
+        self._turns = TurnRecords()
         self._observer: Observer | None = None
         self._rng = Random()  # noqa: S311  # breaks ties
         self._started_at_s = self._called_at_s = time.monotonic()
@@ -70,7 +68,7 @@ class RouterActor:
         Those that rejected it are left out, if there are others.
         """
         now_s = self._now()
-        turn = self._log.arrived(asked, now_s)
+        turn = self._turns.arrived(asked, now_s)
         if self._observer and turn.arrived_at_s == now_s:  # not one that is asked for again
             self._observer.arrived(asked.hashes, asked.prompt_tokens, now_s)
         block_size = self._fleet.block_size or asked.block_size  # its gateway may not know it yet
@@ -86,7 +84,7 @@ class RouterActor:
         candidates = self._fleet.candidates()
         open_to_it = [one for one in candidates if one.replica not in asked.rejected_by]
         outcome = self._router.decide(request, open_to_it or candidates, now_s, self._rng)
-        self._note(outcome, now_s)
+        self._turns.decided(outcome, self._router.tunables, now_s)
         if isinstance(outcome, Decision):
             return _placement(outcome)
         self._waiters.open(asked.request, now_s)
@@ -120,13 +118,13 @@ class RouterActor:
             self._router.resume(report.last_turns, replica, now_s)
         if report.batch:
             self._router.index.apply(report.batch, now_s)
-            self._totals.kv_events(report.batch.events)
+            self._turns.totals.kv_events(report.batch.events)
         for request in report.first_tokens:
             self._router.first_byte(request)
         for end in report.ends:
-            if not self._log.has_ended(end.request):  # else it was sent twice
+            if not self._turns.log.has_ended(end.request):  # else it was sent twice
                 tokens = self._router.judge(end.request, end.cached_tokens)
-                self._totals.ended(end, self._log.ended(end, tokens), tokens)
+                self._turns.ended(end, tokens)
             self._router.end(end.request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
@@ -169,12 +167,12 @@ class RouterActor:
 
     async def decision(self, request_id: str) -> explain.Json | None:
         """Return all that is known of a decision, by the request id that its client saw."""
-        turn = self._log.find(request_id)
+        turn = self._turns.log.find(request_id)
         return explain.decision(turn) if turn else None
 
     async def decisions(self, limit: int) -> list[explain.Json]:
         """Return in short the decisions on the turns that arrived last."""
-        return explain.decisions(self._log.newest(limit))
+        return explain.decisions(self._turns.log.newest(limit))
 
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
@@ -191,7 +189,7 @@ class RouterActor:
         started = Sample(START_TIME.name, (), self._started_at)
         now = gauges(states, self._router, self._now())
         scaling = scaling_samples(self._scaling)
-        return [started, *now, *scaling, *self._totals.samples()]
+        return [started, *now, *scaling, *self._turns.totals.samples()]
 
     def _now(self) -> float:
         """Return the time of a call, and see to it that the clock runs."""
@@ -227,21 +225,16 @@ class RouterActor:
         if now_s - self._called_at_s > self._idle_end_s:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
-    def _note(self, outcome: Decision | Park, now_s: float) -> None:
-        turn = self._log.decided(outcome, self._router.tunables, now_s)
-        if turn and isinstance(outcome, Decision):
-            self._totals.decided(turn)
-
     def _end(self, request: RequestId, now_s: float) -> None:
         if request in self._router.waiting:
-            self._totals.add(UNPLACED_TURNS, 1)
+            self._turns.totals.add(UNPLACED_TURNS, 1)
         self._waiters.close(request)
         self._router.end(request, now_s)
         self._place_waiting(now_s)
 
     def _forget(self, replica: ReplicaId, now_s: float) -> None:
         if replica in self._fleet and self._scaling.gone(replica):
-            self._totals.add(SURPRISES, 1)
+            self._turns.totals.add(SURPRISES, 1)
         self._fleet.forget(replica)
         self._router.forget(replica, now_s)
         self._place_waiting(now_s)
@@ -251,7 +244,7 @@ class RouterActor:
         if not candidates:
             return
         for decision in self._router.place_waiting(candidates, now_s, self._rng):
-            self._note(decision, now_s)
+            self._turns.decided(decision, self._router.tunables, now_s)
             self._waiters.decide(decision)
 
 
