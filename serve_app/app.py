@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Any
 
+import ray
 from pydantic import ValidationError
 from ray import serve
 from ray.serve import Application
@@ -36,8 +37,10 @@ class Gateway:
         if config.router is RouterName.WARMTURN:
             with kept_targets("ray.serve"):  # vLLM configures logging as it is imported
                 prompts = await asyncio.to_thread(_prompts, config)
-        router = RouterClient(serve.get_replica_context().app_name)
-        self._watch = RouterWatch(router)
+        here = serve.get_replica_context()
+        router = RouterClient(here.app_name)
+        node = ray.get_runtime_context().get_node_id()
+        self._watch = RouterWatch(router, here.replica_id.unique_id, node)
         self._watching = asyncio.create_task(self._watch.run())
         turns = Turns(prompts, lambda: self._watch.block_size)
         self._app = build_gateway(

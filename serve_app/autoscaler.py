@@ -67,6 +67,7 @@ class CacheAutoscaler:
         question = ScaleQuestion(
             running=frozenset(ReplicaId(one.unique_id) for one in ctx.running_replicas),
             target=ctx.target_num_replicas,
+            queued=ctx.total_queued_requests,
             settings=autoscale_settings(self._given | bounds),
         )
         assert ctx.app_name is not None

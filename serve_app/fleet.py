@@ -35,6 +35,8 @@ class Fleet:
         self._is_draining = is_draining
         self._reports: dict[ReplicaId, ReplicaReport] = {}
         self._heard_at_s: dict[ReplicaId, float] = {}
+        self._gateways: dict[str, tuple[str, float]] = {}
+        """The node of each, and when it was last heard of."""
 
     def __len__(self) -> int:
         """How many replicas report."""
@@ -53,6 +55,15 @@ class Fleet:
         """Take a replica's word for its state."""
         self._reports[report.state.replica] = report
         self._heard_at_s[report.state.replica] = now_s
+
+    def greet(self, gateway: str, node: str, now_s: float) -> None:
+        """Note that a gateway runs on a node."""
+        self._gateways[gateway] = node, now_s
+
+    def forget_gateways(self, before_s: float) -> None:
+        """Forget those last heard of before then."""
+        gateways = self._gateways.items()
+        self._gateways = {one: known for one, known in gateways if known[1] >= before_s}
 
     def turns(self, replica: ReplicaId) -> Collection[RequestId]:
         """Return the turns that a replica has, of those that report."""
@@ -101,9 +112,10 @@ class Fleet:
 
     @property
     def seats(self) -> tuple[Seat, ...]:
-        """Where those run that report, the oldest first."""
+        """Where those run that report, the oldest first, and what else of ours runs there."""
         reports = sorted(self._reports.values(), key=lambda report: report.state.generation)
         on_node = Counter(report.node.node for report in reports)
+        on_node.update(node for node, _ in self._gateways.values())
         return tuple(
             Seat(one.state.replica, one.node.node, on_node[one.node.node], one.node.is_head)
             for one in reports

@@ -36,7 +36,7 @@ UNSENT_S = 10.0
 """A turn that its replica still does not have after so long was never sent: its gateway died."""
 
 SILENT_S = 5.0
-"""A replica that reports nothing for so long is forgotten; its next report begins anew."""
+"""A replica or gateway that is not heard of for so long is forgotten, until it is."""
 
 IDLE_END_S = 600.0
 """Without a call for so long the application is gone, and this actor ends."""
@@ -133,8 +133,11 @@ class RouterActor:
         """Return how many replicas there should be, as Serve asks every few seconds."""
         now_s = self._now()
         seats = tuple(one for one in self._fleet.seats if one.replica in asked.running)
-        if self._observer is None or len(seats) < len(asked.running):
-            return asked.target  # one that starts, or this actor does
+        if silent := asked.running - {seat.replica for seat in seats}:  # it starts, or this actor
+            why = f"{', '.join(sorted(silent))} does not report"
+            return self._scaling.hold(asked, why, now_s)
+        if self._observer is None or not seats:
+            return self._scaling.wake(asked, now_s)
         states = [self._fleet.state(seat.replica) for seat in seats]
         observed = self._observer.observe(
             seats,
@@ -146,9 +149,10 @@ class RouterActor:
         )
         return self._scaling.answer(asked, observed, now_s)
 
-    async def configure(self, tunables: Tunables) -> RouterStatus:
-        """Decide by these numbers from now on; return how things stand."""
+    async def configure(self, tunables: Tunables, gateway: str, node: str) -> RouterStatus:
+        """Decide by these numbers from now on, as a gateway on a node says; return the status."""
         now_s = self._now()
+        self._fleet.greet(gateway, node, now_s)
         if tunables != self._router.tunables:
             self._router.tune(tunables)
         index = self._router.index
@@ -208,6 +212,7 @@ class RouterActor:
 
     def _let_go(self, now_s: float) -> None:
         """Let go of all that nobody speaks of any more, this actor itself in the end."""
+        self._fleet.forget_gateways(now_s - SILENT_S)
         for replica in self._fleet.silent(now_s, SILENT_S):
             logger.warning("replica %s is silent: forgotten", replica)
             self._forget(replica, now_s)

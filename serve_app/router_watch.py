@@ -18,22 +18,24 @@ class RouterWatch:
     """Tells the router actor the tunables again and again, as a restarted one has forgotten them.
 
     `status` is None while it does not answer; `block_size` is what it last said, as that of the
-    engines stays. `settings_error` says why the settings given last were refused.
+    engines stays. `settings_error` says why the settings given last were refused. `gateway` and
+    `node` are the ids of the Serve replica that watches and of where it runs.
     """
 
-    def __init__(self, client: RouterLike) -> None:
+    def __init__(self, client: RouterLike, gateway: str, node: str) -> None:
         self.tunables = Tunables()
         self.settings_error: str | None = None
         self.status: RouterStatus | None = None
         self.block_size: int | None = None
         self._client = client
+        self._gateway, self._node = gateway, node
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
         while True:
             try:
                 status: RouterStatus = await self._client.call(
-                    "configure", self.tunables, timeout_s=TIMEOUT_S
+                    "configure", self.tunables, self._gateway, self._node, timeout_s=TIMEOUT_S
                 )
             except RouterSilent as error:
                 if self.status:

@@ -15,10 +15,14 @@ LEAVE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScaleQuestion:
-    """What Serve knows: who runs, how many should, and what it was told to aim at."""
+    """What Serve knows: who runs, how many should, what it was told to aim at.
+
+    `queued` requests wait in the gateways, since no replica runs or all are full.
+    """
 
     running: frozenset[ReplicaId]
     target: int
+    queued: float
     settings: AutoscaleSettings
 
 
@@ -57,6 +61,21 @@ class Scaling:
             self._leaving |= dict.fromkeys(let_go, now_s + LEAVE_S)
         self.expire(now_s)
         return wish.replicas
+
+    def hold(self, asked: ScaleQuestion, why: str, now_s: float) -> int:
+        """Return as many as there should be already: how things are can't be told."""
+        draining, demands = (self.wish.draining, self.wish.demands) if self.wish else ((), ())
+        self.wish = Wish(asked.target, draining, demands, f"stays at {asked.target}: {why}")
+        self._asked_at_s = now_s
+        return asked.target
+
+    def wake(self, asked: ScaleQuestion, now_s: float) -> int:
+        """Return how many there should be while none runs: one, if there's something to do."""
+        if asked.target or not asked.queued:
+            return self.hold(asked, "none runs", now_s)
+        reason = f"0 -> 1: {asked.queued:g} requests wait, and none runs"
+        self.wish, self._state, self._asked_at_s = Wish(1, (), (), reason), None, now_s
+        return 1
 
     def expire(self, now_s: float) -> None:
         """Let go of what is too old."""

@@ -49,6 +49,7 @@ def ctx(target: int = 2, running: int = 2) -> Any:
         app_name="app",
         target_num_replicas=target,
         current_num_replicas=running,
+        total_queued_requests=3.0,
         running_replicas=[SimpleNamespace(unique_id=f"r{i}") for i in range(running)],
         capacity_adjusted_min_replicas=1,
         capacity_adjusted_max_replicas=4,
@@ -64,6 +65,7 @@ def test_the_answer_holds_once_it_is_there(clock: Clock) -> None:
     assert policy(ctx()) == (2, {})
     [question] = policy.questions
     assert question.running == {"r0", "r1"}
+    assert question.queued == 3.0
     assert question.settings.target_hit_ratio == 0.9
     assert (question.settings.min_replicas, question.settings.max_replicas) == (1, 4)
     policy.answers[0].set_result(4)

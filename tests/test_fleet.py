@@ -76,6 +76,17 @@ def test_where_replicas_are() -> None:
     )
 
 
+def test_gateways_take_part_of_their_node() -> None:
+    """Ray counts them when it chooses whom to stop; one that is silent is gone."""
+    fleet = make_fleet(make_report("r1", node="n1"), make_report("r2", node="n2"))
+    fleet.greet("g1", "n2", 1.0)
+    fleet.greet("g2", "n3", 5.0)
+    fleet.greet("g1", "n2", 5.0)
+    assert fleet.seats == (Seat(R1, "n1", 1), Seat(R2, "n2", 2))
+    fleet.forget_gateways(6.0)
+    assert fleet.seats == (Seat(R1, "n1", 1), Seat(R2, "n2", 1))
+
+
 def test_cpu_memory_is_as_large_as_those_say_who_know_it() -> None:
     """One whose CPU memory was not read yet does not know."""
     fleet = make_fleet(make_report("r1", cpu_tokens=500), make_report("r2"))

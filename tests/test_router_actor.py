@@ -81,10 +81,10 @@ async def test_a_replica_out_of_step_is_asked_for_a_snapshot(actor: RouterActor)
     """After a gap, and in a new router, nothing is known until the snapshot comes."""
     stored = make_stored(1, names=[11])
     assert not await actor.report(make_report("r1", batch=EventBatch(R1, 1, 5, [stored])))
-    assert (await actor.configure(Tunables())).synced_replicas == 0
+    assert (await actor.configure(Tunables(), "g1", "n1")).synced_replicas == 0
     snapshot = Snapshot(R1, 1, 5, [stored])
     assert await actor.report(make_report("r1", batch=None, snapshot=snapshot))
-    assert (await actor.configure(Tunables())).synced_replicas == 1
+    assert (await actor.configure(Tunables(), "g1", "n1")).synced_replicas == 1
 
 
 async def test_a_lost_replica_gets_nothing_more(actor: RouterActor) -> None:
@@ -167,7 +167,7 @@ async def test_a_waiting_turn_that_is_given_up_frees_its_place(actor: RouterActo
     turn = make_turn("q1", 1, 2)
     assert await actor.decide(turn, {R1: 64}) is None
     await actor.give_up(turn.request)
-    assert (await actor.configure(Tunables())).waiting == 0
+    assert (await actor.configure(Tunables(), "g1", "n1")).waiting == 0
     [replica] = await actor.replicas()
     assert replica["booked_uncached_tokens"] == 0
 
@@ -224,9 +224,9 @@ async def test_tunables_change_what_is_decided_next(actor: RouterActor) -> None:
     await actor.report(make_report("r1", state=slow))
     await actor.decide(make_turn("q1", session="s1"), {R1: 64})
     await actor.report(make_report("r2"))
-    await actor.configure(Tunables(stickiness_s=60.0))
+    await actor.configure(Tunables(stickiness_s=60.0), "g1", "n1")
     stayed = await actor.decide(make_turn("q2", 1, session="s1"), PLACES)
-    await actor.configure(Tunables(stickiness_s=0.5))
+    await actor.configure(Tunables(stickiness_s=0.5), "g1", "n1")
     moved = await actor.decide(make_turn("q3", 1, session="s1"), PLACES)
     assert stayed is not None
     assert moved is not None
@@ -245,7 +245,7 @@ async def test_the_router_has_every_metric_that_is_declared_for_it(actor: Router
     of_wishes = {WISHED_REPLICAS.name, DEMANDED_REPLICAS.name}
     assert {name for name, *_ in await sampled(actor)} == declared - of_replicas - of_wishes
     await actor.report(make_report("r1"))
-    await actor.scale(ScaleQuestion(frozenset({R1}), 1, AutoscaleSettings()))
+    await actor.scale(ScaleQuestion(frozenset({R1}), 1, 0, AutoscaleSettings()))
     assert {name for name, *_ in await sampled(actor)} == declared
 
 
@@ -308,7 +308,7 @@ async def test_who_should_go_takes_no_more_turns(
     actor: RouterActor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of an idle fleet one drains, then there should be fewer; if another goes, that surprises."""
-    question = ScaleQuestion(frozenset({R1, R2}), 2, AutoscaleSettings(calm_s=10, settle_s=0))
+    question = ScaleQuestion(frozenset({R1, R2}), 2, 0, AutoscaleSettings(calm_s=10, settle_s=0))
     await actor.report(make_report("r1", state=make_state("r1", generation=2)))
     await actor.report(make_report("r2", state=make_state("r2", running=1)))
     begin_s = time.monotonic()
@@ -325,11 +325,30 @@ async def test_who_should_go_takes_no_more_turns(
 
 
 async def test_nothing_is_scaled_while_not_all_report(actor: RouterActor) -> None:
-    """One that starts, or did not find this router yet."""
+    """One that starts, or did not find this router yet; the status says who."""
     await actor.report(make_report("r1"))
-    question = ScaleQuestion(frozenset({R1, R2}), 5, AutoscaleSettings())
+    question = ScaleQuestion(frozenset({R1, R2}), 5, 0, AutoscaleSettings())
     assert await actor.scale(question) == 5
-    assert (await actor.configure(Tunables())).autoscaling is None
+    wish = (await actor.configure(Tunables(), "g1", "n1")).autoscaling
+    assert wish is not None
+    assert wish.reason == "stays at 5: r2 does not report"
+
+
+@pytest.mark.parametrize("has_served", [False, True])
+async def test_a_request_wakes_a_fleet_that_has_no_replica(
+    actor: RouterActor, has_served: bool
+) -> None:
+    """It waits in a gateway, and the router knows by Serve alone; one that starts is enough."""
+    if has_served:
+        await actor.report(make_report("r1"))
+        await actor.lose(R1)
+    nobody, settings = frozenset[ReplicaId](), AutoscaleSettings(min_replicas=0)
+    assert await actor.scale(ScaleQuestion(nobody, 0, 0, settings)) == 0
+    assert await actor.scale(ScaleQuestion(nobody, 0, 2, settings)) == 1
+    assert await actor.scale(ScaleQuestion(nobody, 1, 2, settings)) == 1
+    wish = (await actor.configure(Tunables(), "g1", "n1")).autoscaling
+    assert wish is not None
+    assert wish.reason == "stays at 1: none runs"
 
 
 async def test_an_end_that_is_told_twice_counts_once(actor: RouterActor) -> None:

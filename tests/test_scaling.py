@@ -30,7 +30,7 @@ def idle(*replicas: ReplicaId) -> Observation:
 
 def ask(scaling: Scaling, now_s: float, *replicas: ReplicaId) -> int:
     """Return how many there should be of an idle fleet that is as large as it should."""
-    asked = ScaleQuestion(frozenset(replicas), len(replicas), SETTINGS)
+    asked = ScaleQuestion(frozenset(replicas), len(replicas), 0, SETTINGS)
     return scaling.answer(asked, idle(*replicas), now_s)
 
 
