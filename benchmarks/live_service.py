@@ -83,6 +83,7 @@ def free_port() -> int:
 
 
 def make_tiny_model(directory: Path) -> None:
+    """Make the model if it is ours, and not there yet."""
     if directory != TINY or packaged_model.is_prepared(TINY):
         return
     from benchmarks import tiny_model  # it imports torch

@@ -10,8 +10,8 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -103,8 +103,9 @@ async def _measure(url: str, cluster: LocalCluster, pairs: int, sessions: int) -
         for number in range(pairs + 1):
             rates: dict[str, float] = {}
             for app in (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN):
-                async with _watch(http, f"{url}/{app}", targets if app == WATCHED else []):
-                    rates[app] = await _serve(http, f"{url}/{app}", model, sessions, number)
+                service = f"{url}/{app}"
+                async with _watch(http, service, targets) if app == WATCHED else nullcontext():
+                    rates[app] = await _serve(http, service, model, sessions, number)
             pair = Pair(rates[PLAIN], rates[WATCHED])
             print(f"pair {number} of {pairs}: {pair.ratio:.3f}", file=sys.stderr)
             if number:  # the first warms up
@@ -145,7 +146,7 @@ async def _serve(
 
 @asynccontextmanager
 async def _watch(http: httpx.AsyncClient, url: str, targets: list[str]) -> AsyncIterator[None]:
-    """Scrape the targets, if there are any, and read the console as long as this is open."""
+    """Scrape the targets and read the console as long as this is open."""
 
     async def get(addresses: list[str], period_s: float) -> None:
         while True:
@@ -153,7 +154,7 @@ async def _watch(http: httpx.AsyncClient, url: str, targets: list[str]) -> Async
                 (await http.get(address)).raise_for_status()
             await asyncio.sleep(period_s)
 
-    console = [f"{url}/warmturn/sessions", f"{url}/warmturn/replicas"] if targets else []
+    console = [f"{url}/warmturn/sessions", f"{url}/warmturn/replicas"]
     tasks = [
         asyncio.create_task(get(targets, SCRAPE_S)),
         asyncio.create_task(get(console, READ_S)),
@@ -163,9 +164,8 @@ async def _watch(http: httpx.AsyncClient, url: str, targets: list[str]) -> Async
     finally:
         for task in tasks:
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        for error in ended:
-            if not isinstance(error, asyncio.CancelledError):
+        for error in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(error, Exception):
                 raise error
 
 
