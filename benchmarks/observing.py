@@ -13,12 +13,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
 import msgspec
+import psutil
 import typer
 
 from benchmarks.live_service import ROOT, Fleet, configure, free_port, make_tiny_model
@@ -41,16 +42,20 @@ PLAIN = "plain"
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """What one service did in one run."""
+
+    turns_per_s: float
+    cpu_s_per_turn: float
+    """Of all processes: services, Ray, clients, scraper, receiver."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
-    """Turns per second of the same work, one after the other."""
+    """The same work on both, one after the other."""
 
-    plain: float
-    watched: float
-
-    @property
-    def ratio(self) -> float:
-        """What is left of the throughput when all is watched."""
-        return self.watched / self.plain
+    plain: Run
+    watched: Run
 
 
 def watching(endpoint: str) -> dict[str, Any]:
@@ -74,11 +79,16 @@ def observing(
                 print(f"{app}: {progress}", file=sys.stderr)
         taken = asyncio.run(_measure(f"http://127.0.0.1:{port}", cluster, pairs, sessions))
         print(f"{len(receiver.spans)} spans", file=sys.stderr)
-    ratios = sorted(pair.ratio for pair in taken)
-    low, median, high = statistics.quantiles(ratios, n=4)
-    print(f"turns per second  {statistics.median(pair.plain for pair in taken):.1f}")
-    print(f"with all watched  {statistics.median(pair.watched for pair in taken):.1f}")
-    print(f"ratio  median {median:.3f}, quartiles {low:.3f} to {high:.3f}")
+    for field in fields(Run):
+        plain = [getattr(pair.plain, field.name) for pair in taken]
+        watched = [getattr(pair.watched, field.name) for pair in taken]
+        ratios = [with_it / without for with_it, without in zip(watched, plain, strict=True)]
+        low, median, high = statistics.quantiles(ratios, n=4)
+        print(
+            f"{field.name}  plain {statistics.median(plain):.4g}"
+            f"  watched {statistics.median(watched):.4g}"
+            f"  ratio {median:.3f} (quartiles {low:.3f} to {high:.3f})"
+        )
     if json_file:
         command = given_command("benchmarks.observing")
         write_results(json_file, command, [asdict(pair) for pair in taken])
@@ -101,22 +111,20 @@ async def _measure(url: str, cluster: LocalCluster, pairs: int, sessions: int) -
     async with httpx.AsyncClient(timeout=120) as http:
         model = (await http.get(f"{url}/{PLAIN}/v1/models")).json()["data"][0]["id"]
         for number in range(pairs + 1):
-            rates: dict[str, float] = {}
+            runs: dict[str, Run] = {}
             for app in (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN):
                 service = f"{url}/{app}"
                 async with _watch(http, service, targets) if app == WATCHED else nullcontext():
-                    rates[app] = await _serve(http, service, model, sessions, number)
-            pair = Pair(rates[PLAIN], rates[WATCHED])
-            print(f"pair {number} of {pairs}: {pair.ratio:.3f}", file=sys.stderr)
+                    runs[app] = await _serve(http, service, model, sessions, number)
+            pair = Pair(runs[PLAIN], runs[WATCHED])
+            print(f"pair {number} of {pairs}: {pair}", file=sys.stderr)
             if number:  # the first warms up
                 taken.append(pair)
     return taken
 
 
-async def _serve(
-    http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int
-) -> float:
-    """Return the turns per second of sessions that run CLIENTS at a time."""
+async def _serve(http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int) -> Run:
+    """Serve sessions, of which CLIENTS run at a time."""
     left = iter(range(sessions))
 
     async def client() -> None:
@@ -139,9 +147,16 @@ async def _serve(
                     async for _ in response.raise_for_status().aiter_raw():
                         pass
 
-    began_s = time.perf_counter()
+    began_s, cpu_s, turns = time.perf_counter(), _cpu_s(), sessions * TURNS
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return sessions * TURNS / (time.perf_counter() - began_s)
+    return Run(turns / (time.perf_counter() - began_s), (_cpu_s() - cpu_s) / turns)
+
+
+def _cpu_s() -> float:
+    """Return the processor time that this process and all that it started have used so far."""
+    mine = psutil.Process()
+    times = [one.cpu_times() for one in (mine, *mine.children(recursive=True)) if one.is_running()]
+    return sum(one.user + one.system for one in times)
 
 
 @asynccontextmanager
