@@ -71,7 +71,7 @@ def observing(
     """Measure both services and print what is left of the throughput."""
     port = free_port()
     with otlp_receiver() as receiver, local_cluster() as cluster:
-        content = _content(port, watching(receiver.endpoint))
+        content = both_services(port, watching(receiver.endpoint))
         make_tiny_model(FLEET.model)
         deploy(cluster, content)
         for app in (PLAIN, WATCHED):
@@ -94,7 +94,7 @@ def observing(
         write_results(json_file, command, [asdict(pair) for pair in taken])
 
 
-def _content(port: int, watching: dict[str, Any]) -> dict[str, Any]:
+def both_services(port: int, watching: dict[str, Any]) -> dict[str, Any]:
     """Return what is deployed: both services, which differ in nothing else."""
     content = configure(serve_file.load(ROOT / "serve.yaml"), "warmturn", FLEET, port)
     plain = serve_file.app(content)
