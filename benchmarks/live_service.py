@@ -44,7 +44,7 @@ def services(
     contents = {router: configure(base, router, fleet, port) for router in routers}
     for content in contents.values():
         serve_file.app_config(content)
-    _make_tiny_model(fleet.model)
+    make_tiny_model(fleet.model)
     with local_cluster() as cluster:
         for router, content in contents.items():
             deploy(cluster, content)
@@ -82,7 +82,8 @@ def free_port() -> int:
         return found
 
 
-def _make_tiny_model(directory: Path) -> None:
+def make_tiny_model(directory: Path) -> None:
+    """Make the model if it is ours, and not there yet."""
     if directory != TINY or packaged_model.is_prepared(TINY):
         return
     from benchmarks import tiny_model  # it imports torch

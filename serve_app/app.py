@@ -11,7 +11,7 @@ from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp
 
-from serve_app import serve_file
+from serve_app import serve_file, tracing
 from serve_app.config import AppConfig, RouterName, UserConfig
 from serve_app.engine import Engine
 from serve_app.gateway import build_gateway
@@ -20,6 +20,7 @@ from serve_app.replicas import Replicas
 from serve_app.router_client import RouterClient
 from serve_app.router_watch import RouterWatch
 from serve_app.routers import router_config
+from serve_app.traced_gateway import TracedGateway, TracedReplicas, TracedTurns
 from serve_app.turns import Turns
 from serve_app.vllm_platform import assume_cpu
 
@@ -33,6 +34,7 @@ class Gateway:
     """The ingress: reads prompts, and holds a handle to the replicas and one to the router."""
 
     async def __init__(self, engines: DeploymentHandle[Any], config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+        self._endpoint = config.otlp_traces_endpoint
         prompts = None
         if config.router is RouterName.WARMTURN:
             with kept_targets("ray.serve"):  # vLLM configures logging as it is imported
@@ -43,9 +45,19 @@ class Gateway:
         self._watch = RouterWatch(router, here.replica_id.unique_id, node)
         self._watching = asyncio.create_task(self._watch.run())
         turns = Turns(prompts, lambda: self._watch.block_size)
-        self._app = build_gateway(
-            Replicas(engines, router), turns, router, self._watch, config.gateway
-        )
+        replicas = Replicas(engines, router)
+        if self._endpoint is None:
+            self._app: ASGIApp = build_gateway(replicas, turns, router, self._watch, config.gateway)
+        else:
+            tracer = tracing.tracer(self._endpoint)
+            app = build_gateway(
+                TracedReplicas(replicas, tracer),
+                TracedTurns(turns, tracer),
+                router,
+                self._watch,
+                config.gateway,
+            )
+            self._app = TracedGateway(app, tracer)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Take a new `user_config`, as Serve calls this at the start and whenever it changes.
@@ -63,6 +75,11 @@ class Gateway:
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Give Serve the application, once this object exists."""
         return self._app
+
+    def __del__(self) -> None:
+        """Leave no spans behind; Serve calls this when it stops a gateway in order."""
+        if self._endpoint is not None:
+            tracing.close(tracing.provider(self._endpoint))
 
 
 def build(config: AppConfig) -> Application:

@@ -102,6 +102,9 @@ class AppConfig(_Strict):
 
     gateway: GatewayConfig = GatewayConfig()
 
+    otlp_traces_endpoint: str | None = Field(default=None, pattern="^https?://.")
+    """Where gateways and engines send OpenTelemetry spans; vLLM's setting of the same name."""
+
     @model_validator(mode="after")
     def _one_owner_of_kv_placement(self) -> Self:
         both = KV_OFFLOAD_KEYS & {key.replace("-", "_") for key in self.engine}
@@ -129,7 +132,11 @@ class AppConfig(_Strict):
     def engine_settings(self) -> dict[str, Any]:
         """Return what vLLM's parser is given, keyed by vLLM's names with `_`."""
         given = {key.replace("-", "_"): value for key, value in self.engine.items()}
-        named = {"model": self.model, "served_model_name": served_name(self.model)}
+        named = {
+            "model": self.model,
+            "served_model_name": served_name(self.model),
+            "otlp_traces_endpoint": self.otlp_traces_endpoint,
+        }
         return ENGINE_DEFAULTS | named | given
 
 

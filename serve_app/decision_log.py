@@ -92,6 +92,13 @@ class DecisionLog:
         turn = self._turns.get(request)
         return turn is not None and turn.end is not None
 
+    def waited_s(self, request: RequestId) -> float | None:
+        """Return the time from a turn's arrival to the last decision on it, where it is known."""
+        turn = self._turns.get(request)
+        if turn is None or turn.decided_at_s is None:
+            return None
+        return turn.decided_at_s - turn.arrived_at_s
+
     def newest(self, limit: int) -> list[LoggedTurn]:
         """Return the turns that arrived last, the most recent one first."""
         return list(islice(reversed(self._turns.values()), limit))

@@ -9,6 +9,7 @@ from contextvars import copy_context
 from typing import NoReturn
 from urllib.parse import quote
 
+from opentelemetry import trace
 from ray import serve
 
 from policies.types import ReplicaId
@@ -29,6 +30,7 @@ from serve_app.log_handlers import kept_targets
 from serve_app.ray_node import this_node
 from serve_app.route_request import RouteRequest
 from serve_app.router_client import RouterClient
+from serve_app.tracing import ENGINE_SERVICE, close, name_service
 
 logger = logging.getLogger("ray.serve")
 
@@ -44,6 +46,7 @@ class Engine:
 
     async def __init__(self, config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
         self._sockets = ExitStack()
+        name_service(ENGINE_SERVICE)
         # vLLM takes seconds to import, and only replicas need it.
         with kept_targets(logger.name):  # vLLM configures logging as it is imported and starts
             from serve_app.kv_event_stream import private_endpoints
@@ -117,8 +120,9 @@ class Engine:
                 task.result()
 
     def __del__(self) -> None:
-        """Leave no sockets behind; Serve calls this when it stops a replica in order."""
+        """Leave no sockets and spans behind; Serve calls this when it stops a replica in order."""
         self._sockets.close()
+        close(trace.get_tracer_provider())
 
     async def _hold_if_dead(self) -> None:
         """Answer nothing more once the engine is dead; this process is about to end."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from policies.autoscale import Wish
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
-from policies.types import ReplicaId, RequestId, SessionId
+from policies.types import ReplicaId, RequestId, Rule, SessionId
 
 
 @dataclass(slots=True)
@@ -40,12 +40,27 @@ class RouteRequest:
 class Placement:
     """Where a turn goes. `session` may have been found by its lineage.
 
-    `expected_cached_tokens` is None where nobody knew: the router did not answer in time.
+    `expected_cached_tokens` and `why` are None where nobody knew: the router did not answer in
+    time.
     """
 
     replica: ReplicaId
     session: SessionId | None
     expected_cached_tokens: int | None
+    why: "Why | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why the router placed a turn there, for who follows a request.
+
+    `waited_s` is from the turn's arrival at the router; None where that is forgotten.
+    """
+
+    rule: Rule
+    reason: str
+    expected_ttft_s: float
+    waited_s: float | None
 
 
 Places = Mapping[ReplicaId, int]

@@ -16,7 +16,7 @@ from serve_app.fleet import Fleet
 from serve_app.metric import Sample
 from serve_app.metrics import START_TIME, SURPRISES, UNPLACED_TURNS
 from serve_app.replica_report import ReplicaReport
-from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus
+from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus, Why
 from serve_app.router_gauges import gauges, scaling_samples
 from serve_app.scaling import ScaleQuestion, Scaling
 from serve_app.turn_records import TurnRecords
@@ -86,7 +86,7 @@ class RouterActor:
         outcome = self._router.decide(request, open_to_it or candidates, now_s, self._rng)
         self._turns.decided(outcome, self._router.tunables, now_s)
         if isinstance(outcome, Decision):
-            return _placement(outcome)
+            return self._placement(outcome)
         self._waiters.open(asked.request, now_s)
         return None
 
@@ -96,7 +96,7 @@ class RouterActor:
             return await self.decide(asked, places)
         self._fleet.places = places
         decision = await self._waiters.ask(asked.request, self._now(), ASK_S)
-        return _placement(decision) if decision else None
+        return self._placement(decision) if decision else None
 
     async def give_up(self, request: RequestId) -> None:
         """Note that a request went elsewhere, or nowhere: no replica will report its end."""
@@ -252,8 +252,11 @@ class RouterActor:
             self._turns.decided(decision, self._router.tunables, now_s)
             self._waiters.decide(decision)
 
-
-def _placement(decision: Decision) -> Placement:
-    return Placement(
-        decision.replica, decision.booking.session, sum(decision.cached_tokens.values())
-    )
+    def _placement(self, decision: Decision) -> Placement:
+        waited_s = self._turns.log.waited_s(decision.booking.request)
+        return Placement(
+            decision.replica,
+            decision.booking.session,
+            sum(decision.cached_tokens.values()),
+            Why(decision.rule, decision.reason, decision.ttft_s, waited_s),
+        )

@@ -20,7 +20,10 @@ CLASSES = {
 def router_config(config: AppConfig) -> RequestRouterConfig:
     """Return Serve's configuration of the router that was chosen."""
     router: Any = CLASSES[config.router]
-    kwargs = {}
+    kwargs: dict[str, Any] = {}
     if config.router is RouterName.WARMTURN:
         kwargs["router_timeout_s"] = config.gateway.router_timeout_s
+        if config.otlp_traces_endpoint is not None:
+            router = "serve_app.traced_router:TracedKVRouter"
+            kwargs["otlp_traces_endpoint"] = config.otlp_traces_endpoint
     return RequestRouterConfig(request_router_class=router, request_router_kwargs=kwargs)

@@ -19,6 +19,11 @@ TURN_PATHS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/response
 """Paths whose POST requests have a prompt."""
 
 
+def is_turn(method: str, path: str) -> bool:
+    """Tell whether such a request has a prompt."""
+    return method == "POST" and path in TURN_PATHS
+
+
 class PromptsLike(Protocol):
     """What reads prompts; Prompts is the real one."""
 
@@ -45,7 +50,7 @@ class Turns:
         self, request: HttpRequest, session: SessionId | None
     ) -> tuple[HttpRequest, RouteRequest | None]:
         """Return the request to send on, and its turn; None if it has no prompt."""
-        if request.method != "POST" or request.path not in TURN_PATHS:
+        if not is_turn(request.method, request.path):
             return request, None
         headers = dict(request.headers)
         http_id = short_id(headers.get(b"x-request-id", b"").decode("latin-1"))

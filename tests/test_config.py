@@ -38,6 +38,7 @@ def test_prefix_caching_is_on_unless_said_otherwise() -> None:
         ({"engine": {"model": "x"}}, "set the model as args.model"),
         ({"kv_offload_gib": 1, "engine": {"kv-transfer-config": {}}}, "exclude each other"),
         ({"model": ""}, "at least 1 character"),
+        ({"otlp_traces_endpoint": "collector:4317"}, "pattern"),
         ({"kv_shared": SHARED}, "kv_shared needs kv_offload_gib above 0"),
         ({"kv_offload_gib": 1, "kv_shared": SHARED | {"gib": 0}}, "greater than 0"),
         ({"kv_offload_gib": 1, "kv_shared": {"type": "fs", "path": "kv"}}, "gib(.|\n)*required"),
@@ -59,6 +60,15 @@ def test_clients_see_the_name_of_the_model(tmp_path: Path) -> None:
     assert _config(model="org/name").engine_settings()["served_model_name"] == "org/name"
     named = _config(model="org/name", engine={"served_model_name": "short"}).engine_settings()
     assert named["served_model_name"] == "short"
+
+
+def test_one_setting_turns_traces_on_everywhere() -> None:
+    """The engine has the gateway's endpoint unless it is given another; the default is none."""
+    key, endpoint = "otlp_traces_endpoint", "http://collector:4317"
+    assert _config().engine_settings()[key] is None
+    assert _config(**{key: endpoint}).engine_settings()[key] == endpoint
+    other = {"otlp-traces-endpoint": "http://other:4317"}
+    assert _config(**{key: endpoint}, engine=other).engine_settings()[key] == "http://other:4317"
 
 
 def test_serve_yaml_shows_every_default() -> None:

@@ -13,7 +13,7 @@ from policies.autoscale import Wish
 from policies.demands import AutoscaleSettings
 from policies.kv_events import EngineHash, EventBatch, Removed, Snapshot
 from policies.tunables import Tunables
-from policies.types import ReplicaId, RequestId, SessionId, Tier
+from policies.types import ReplicaId, RequestId, Rule, SessionId, Tier
 from serve_app import router_actor
 from serve_app.metric import Owner
 from serve_app.metrics import DEMANDED_REPLICAS, METRICS, WISHED_REPLICAS
@@ -75,6 +75,8 @@ async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:
     placement = await actor.decide(make_turn("q1", 1, 2), PLACES)
     assert placement is not None
     assert (placement.replica, placement.expected_cached_tokens) == (R2, 2 * BLOCK_SIZE)
+    assert placement.why
+    assert (placement.why.rule, placement.why.waited_s) == (Rule.NEW, 0)
 
 
 async def test_a_replica_out_of_step_is_asked_for_a_snapshot(actor: RouterActor) -> None:
@@ -120,6 +122,8 @@ async def test_a_waiting_turn_goes_once_there_is_room(actor: RouterActor) -> Non
     placement = await question
     assert placement is not None
     assert placement.replica == R1
+    assert placement.why
+    assert placement.why.waited_s
 
 
 async def test_a_new_router_takes_over_those_that_wait(actor: RouterActor) -> None:

@@ -14,6 +14,7 @@ from ray import serve
 
 from benchmarks import tiny_model
 from benchmarks.live_service import TINY, free_port
+from benchmarks.otlp_receiver import OtlpReceiver, otlp_receiver
 from serve_app import packaged_model, serve_file
 from serve_app.http_message import REPLICA_HEADER, HttpRequest
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
@@ -145,14 +146,24 @@ class Service:
 
 
 @pytest.fixture(scope="session")
-def service(cluster: LocalCluster, port: int, tiny: Path) -> Service:
-    """Two replicas of the tiny model with a small primary cache and a CPU tier."""
+def receiver() -> Iterator[OtlpReceiver]:
+    """Where `service` sends its spans."""
+    with otlp_receiver() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def service(cluster: LocalCluster, port: int, tiny: Path, receiver: OtlpReceiver) -> Service:
+    """Two replicas of the tiny model with a small primary cache, a CPU tier, and traces."""
     engine = {
         "block_size": BLOCK_TOKENS,
         "num_gpu_blocks_override": PRIMARY_BLOCKS,
         "max_model_len": MAX_MODEL_LEN,
     }
     content = configure(tiny, port, engine, replicas=2)
+    app = serve_file.app(content)
+    app["args"]["otlp_traces_endpoint"] = receiver.endpoint
+    app["runtime_env"]["env_vars"]["OTEL_BSP_SCHEDULE_DELAY"] = "500"  # milliseconds
     deploy(cluster, content)
     for progress in states(cluster, APP):
         print(progress)

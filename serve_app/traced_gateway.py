@@ -1,0 +1,184 @@
+"""The gateway's parts with spans around them: numbers, names and ids, never what was said.
+
+The spans of a turn, the last of which is vLLM's own:
+
+    POST /v1/messages ─┬ read_prompt
+                       ├ attempt: one per replica tried, until its first byte ─┬ route
+                       │                                                       └ llm_request
+                       └ stream: the rest of the answer
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from opentelemetry.context import get_current
+from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
+from opentelemetry.semconv.attributes.http_attributes import (
+    HTTP_REQUEST_METHOD,
+    HTTP_RESPONSE_STATUS_CODE,
+    HTTP_ROUTE,
+)
+from opentelemetry.semconv.attributes.url_attributes import URL_PATH, URL_SCHEME
+from opentelemetry.semconv.attributes.user_agent_attributes import USER_AGENT_ORIGINAL
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, get_current_span, use_span
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from policies.types import SessionId
+from serve_app.http_message import REPLICA_HEADER, SESSION_HEADER, Headers, HttpRequest, Response
+from serve_app.passthrough import ReplicasLike, TurnsLike
+from serve_app.route_request import RouteRequest
+from serve_app.session_id import NO_JSON
+from serve_app.tracing import carried, carrying, fail, span
+from serve_app.turns import is_turn
+
+SESSION = "warmturn.session"
+REPLICA = "warmturn.replica"
+MODEL = "gen_ai.request.model"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+
+
+class TracedGateway:
+    """The gateway's ASGI application, with a span for each turn."""
+
+    def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
+        self._app = app
+        self._tracer = tracer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the application does; a `traceparent` of the client's is continued."""
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        if not is_turn(scope.get("method", ""), path):
+            await self._app(scope, receive, send)
+            return
+        headers: Headers = tuple(scope["headers"])
+        context = carried(headers)
+        with span(self._tracer, f"POST {path}", context, SpanKind.SERVER) as turn:
+            turn.set_attributes(_request_attributes(scope, path, headers))
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    _answered(turn, message["status"], tuple(message["headers"]), 500)
+                await send(message)
+
+            with use_span(turn, record_exception=False, set_status_on_exception=False):
+                await self._app(scope, receive, sent)
+
+
+class TracedTurns:
+    """Turns, with a span for the reading of each prompt."""
+
+    def __init__(self, turns: TurnsLike, tracer: Tracer) -> None:
+        self._turns = turns
+        self._tracer = tracer
+
+    async def read(
+        self, request: HttpRequest, session: SessionId | None
+    ) -> tuple[HttpRequest, RouteRequest | None]:
+        """Return what Turns.read returns."""
+        if not is_turn(request.method, request.path):
+            return await self._turns.read(request, session)
+        whole = get_current_span()
+        if session is not None:
+            whole.set_attribute(SESSION, session)
+        if whole.is_recording() and (model := _model(request.body)):
+            whole.set_attribute(MODEL, model)
+        with span(self._tracer, "read_prompt") as reading:
+            request, turn = await self._turns.read(request, session)
+            if turn and turn.not_rendered is not None:
+                reading.set_attribute("warmturn.not_rendered", turn.not_rendered)
+            elif turn and len(turn.hashes):
+                reading.set_attribute(INPUT_TOKENS, turn.prompt_tokens)
+            if turn and turn.prefix_break:
+                reading.set_attribute("warmturn.prefix_break", turn.prefix_break.kind.value)
+                reading.set_attribute("warmturn.lost_tokens", turn.prefix_break.lost_tokens)
+        return request, turn
+
+
+class TracedReplicas:
+    """Replicas, with spans for each attempt and for the stream, which are told to the replica."""
+
+    def __init__(self, replicas: ReplicasLike, tracer: Tracer) -> None:
+        self._replicas = replicas
+        self._tracer = tracer
+
+    @asynccontextmanager
+    async def send(
+        self, request: HttpRequest, turn: RouteRequest | None
+    ) -> AsyncGenerator[Response, None]:
+        """Do what Replicas.send does."""
+        if turn is None:
+            async with self._replicas.send(request, turn) as answer:
+                yield answer
+            return
+        whole, context = get_current_span(), get_current()
+        with ExitStack() as trying:
+            attempt = trying.enter_context(span(self._tracer, "attempt", context, SpanKind.CLIENT))
+
+            async def body(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+                first = await anext(pieces, b"")
+                trying.close()
+                with span(self._tracer, "stream", context):
+                    try:
+                        yield first
+                        async for piece in pieces:
+                            yield piece
+                    except BaseException as error:
+                        fail(whole, error)
+                        raise
+
+            request = replace(request, headers=carrying(request.headers, attempt))
+            async with (
+                self._replicas.send(request, turn) as answer,
+                aclosing(body(answer.body)) as pieces,
+            ):
+                _answered(attempt, answer.start.status, answer.start.headers, 400)
+                yield Response(answer.start, pieces)
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Tell what Replicas.ready tells."""
+        return await self._replicas.ready(timeout_s)
+
+
+class _Body(msgspec.Struct):
+    model: Any = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def _model(body: bytes) -> str | None:
+    try:
+        model = _decode(body).model
+    except NO_JSON:
+        return None
+    return model if isinstance(model, str) else None
+
+
+def _request_attributes(scope: Scope, path: str, headers: Headers) -> dict[str, str]:
+    values = {name: value.decode("latin-1") for name, value in headers}
+    return {
+        HTTP_REQUEST_METHOD: scope["method"],
+        HTTP_ROUTE: path,
+        URL_PATH: path,
+        URL_SCHEME: scope.get("scheme", "http"),
+        USER_AGENT_ORIGINAL: values.get(b"user-agent", ""),
+        "gen_ai.operation.name": "text_completion" if path == "/v1/completions" else "chat",
+        "warmturn.request_id": values.get(b"x-request-id", ""),
+    }
+
+
+def _answered(span: Span, status: int, headers: Headers, first_error: int) -> None:
+    """Note an answer: whose fault a status is depends on the side that sees it."""
+    values = dict(headers)
+    span.set_attribute(HTTP_RESPONSE_STATUS_CODE, status)
+    if REPLICA_HEADER in values:
+        span.set_attribute(REPLICA, values[REPLICA_HEADER].decode("latin-1"))
+    if SESSION_HEADER in values:
+        span.set_attribute(SESSION, unquote(values[SESSION_HEADER].decode("latin-1")))
+    if status >= first_error:
+        span.set_attribute(ERROR_TYPE, str(status))
+        span.set_status(StatusCode.ERROR)

@@ -1,0 +1,129 @@
+"""OpenTelemetry in one process: its tracer, the spans' way through headers, and its end.
+
+What OTEL_* environment variables say of sampling, batches, headers and names holds here as it does
+in vLLM, which has a tracer of its own in each replica.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.environment_variables import (
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,
+    OTEL_RESOURCE_ATTRIBUTES,
+    OTEL_SERVICE_NAME,
+)
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from serve_app.http_message import Headers
+
+GATEWAY_SERVICE = "warmturn-gateway"
+ENGINE_SERVICE = "warmturn-engine"
+FLUSH_S = 2.0
+"""How long the end of a process may wait for its last spans to be sent."""
+
+CANCELLED = "warmturn.cancelled"
+"""Attribute of a span that was cut short: its client hung up, or its time was over."""
+
+_w3c = TraceContextTextMapPropagator()
+
+
+@cache
+def provider(endpoint: str) -> TracerProvider:
+    """Return this process's provider for an endpoint; it sends spans there on its own thread.
+
+    What cannot be sent is dropped: some seconds after it was tried, or when 2,048 spans wait.
+    It is not the global one, by which vLLM would also tell of what it does in a gateway.
+    """
+    name_service(GATEWAY_SERVICE)
+    made = TracerProvider(shutdown_on_exit=False)
+    made.add_span_processor(BatchSpanProcessor(_exporter(endpoint)))
+    atexit.register(close, made)
+    return made
+
+
+def tracer(endpoint: str) -> Tracer:
+    """Return this process's tracer for an endpoint."""
+    return provider(endpoint).get_tracer("warmturn")
+
+
+def name_service(name: str) -> None:
+    """Let this process's spans carry the name, unless the environment gives another."""
+    if "service.name=" not in os.environ.get(OTEL_RESOURCE_ATTRIBUTES, ""):
+        os.environ.setdefault(OTEL_SERVICE_NAME, name)
+
+
+def close(made: trace.TracerProvider, within_s: float = FLUSH_S) -> None:
+    """Send what is left, as far as that is possible in time, and nothing from then on."""
+    if isinstance(made, TracerProvider):
+        # Its own shutdown takes up to 30 s where nobody answers.
+        ending = threading.Thread(target=made.shutdown, daemon=True)
+        ending.start()
+        ending.join(within_s)
+
+
+@contextmanager
+def span(
+    tracer: Tracer, name: str, context: Context | None = None, kind: SpanKind = SpanKind.INTERNAL
+) -> Iterator[Span]:
+    """Measure what is done inside, below the current span or that of `context`."""
+    opened = tracer.start_span(name, context, kind)
+    try:
+        yield opened
+    except BaseException as error:
+        fail(opened, error)
+        raise
+    finally:
+        opened.end()
+
+
+def fail(span: Span, error: BaseException) -> None:
+    """Note how it ended, by the kind of error alone: what errors say may quote prompts."""
+    if isinstance(error, Exception):
+        span.set_attribute(ERROR_TYPE, type(error).__name__)
+        span.set_status(StatusCode.ERROR)
+    else:
+        span.set_attribute(CANCELLED, True)
+
+
+def carried(headers: Headers) -> Context:
+    """Return the context of the span that sent a request; an empty one if none did."""
+    return _w3c.extract(
+        {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    )
+
+
+def carrying(headers: Headers, span: Span) -> Headers:
+    """Return a request's headers as sent by this span."""
+    carrier: dict[str, str] = {}
+    _w3c.inject(carrier, trace.set_span_in_context(span, Context()))
+    ours = [(name.encode(), value.encode()) for name, value in carrier.items()]
+    return (*(pair for pair in headers if pair[0].decode("latin-1") not in _w3c.fields), *ours)
+
+
+def _exporter(endpoint: str) -> SpanExporter:
+    """Return what sends spans, by the protocol that the environment names, as vLLM chooses.
+
+    Raises:
+        ValueError: there is no such protocol.
+    """
+    protocol = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, "grpc")
+    # Each takes a while to import.
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
+
+        return Grpc(endpoint)
+    if protocol == "http/protobuf":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as Http
+
+        return Http(endpoint)
+    raise ValueError(f"{OTEL_EXPORTER_OTLP_TRACES_PROTOCOL} is {protocol}: no such protocol")
