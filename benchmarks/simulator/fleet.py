@@ -109,7 +109,7 @@ class Fleet:
                     self._policy.tick(now_s)
                     if self._operate:
                         self._operate(self, now_s)
-                    self._measurements.sample(self.engines, now_s)
+                    self._measurements.samples.add(self.engines, now_s)
                     self._put(now_s + _TICK_S, item)
 
     def _place(self, turn: Turn, now_s: float) -> None:
