@@ -10,6 +10,7 @@ import typer
 
 from benchmarks import report
 from benchmarks.knee import Knee, at_load, best_peer, knee
+from benchmarks.markdown import END
 from benchmarks.plots import __main__ as plots
 from benchmarks.simulated_runs import Runs, Spread, read_runs
 from benchmarks.simulator.result import Hits, Misses, Percentiles, Result, Waits
@@ -104,15 +105,15 @@ def test_a_report_goes_between_a_documents_marks(tmp_path: Path) -> None:
     """What was there before is replaced, and nothing else changes."""
     runs = write(tmp_path / "runs.json", make_runs())
     document = tmp_path / "doc.md"
-    other = f"<!-- tables: other -->\nold\n{report.END}\n"
+    other = f"<!-- tables: other -->\nold\n{END}\n"
     mark = "<!-- tables: ours -->"
-    document.write_text(f"before\n{other}{mark}\nold\n{report.END}\nafter\n")
+    document.write_text(f"before\n{other}{mark}\nold\n{END}\nafter\n")
     report.main([runs], document, "ours")
     first = document.read_text()
     report.main([runs], document, "ours")
     assert document.read_text() == first
     assert first.startswith(f"before\n{other}{mark}\n```")
-    assert first.endswith(f"|\n{report.END}\nafter\n")
+    assert first.endswith(f"|\n{END}\nafter\n")
     assert first.count("old") == 1
     with pytest.raises(typer.BadParameter, match="there is no <!-- tables: none -->"):
         report.main([runs], document, "none")
