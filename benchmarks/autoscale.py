@@ -23,8 +23,8 @@ from benchmarks.autoscalers.operator import Operator, oscillations
 from benchmarks.autoscalers.registry import AUTOSCALERS, make_autoscaler
 from benchmarks.autoscalers.setting import Setting
 from benchmarks.peers.warmturn import make_warmturn
+from benchmarks.prepared_sessions import NO_BURSTS, prepare
 from benchmarks.results import given_command, write_results
-from benchmarks.simulate import prepare
 from benchmarks.simulated_table import print_table
 from benchmarks.simulator.day import Day
 from benchmarks.simulator.fleet import Fleet
@@ -137,7 +137,7 @@ def main(
             part=Part.ALL,
             max_think_s=300.0,
             shared_prefix=True,
-            thick_ratio=0.0,
+            bursts=NO_BURSTS,
         )
     except (OSError, ValueError) as wrong:
         raise typer.BadParameter(str(wrong)) from wrong

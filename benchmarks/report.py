@@ -5,17 +5,16 @@
 Every figure is the median over seeds, with the least and the most in parentheses.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks.knee import Knee, at_load, best_peer, knee
-from benchmarks.simulated_runs import Measure, Runs, Spread, is_ours, read_runs
+from benchmarks.markdown import commands_block, replaced, spread_cell, table
+from benchmarks.simulated_runs import Measure, Runs, read_runs
 from benchmarks.simulator.measurements import TTFT_SLO_S
 
-END = "<!-- end of tables -->"
 _PAST_KNEE = 1.5
 """How far past its knee a policy is looked at."""
 
@@ -42,7 +41,7 @@ def report(runs: Runs) -> str:
     """Return all tables, with the commands that made the results."""
     main_size = runs.of_main_size()
     parts = [
-        "```\n" + "\n".join(runs.commands) + "\n```",
+        commands_block(runs.commands),
         _overview(main_size),
         "Time to first token, 90th percentile, seconds, by live sessions per replica:",
         _by_load(main_size, lambda one: one.ttft_s.p90, ".2f"),
@@ -52,17 +51,6 @@ def report(runs: Runs) -> str:
         _by_load(main_size, lambda one: one.captured_ratio, ".3f"),
     ]
     return "\n\n".join(parts)
-
-
-def replaced(document: str, tables: str, text: str) -> str:
-    """Return the document with `text` between these tables' marks; ValueError where it has none."""
-    mark = f"<!-- tables: {tables} -->"
-    begin = document.find(mark)
-    end = document.find(END, begin)
-    if not 0 <= begin < end:
-        msg = f"there is no {mark} ... {END} in it"
-        raise ValueError(msg)
-    return f"{document[: begin + len(mark)]}\n{text}\n{document[end:]}"
 
 
 def _overview(runs: Runs) -> str:
@@ -94,23 +82,17 @@ def _overview(runs: Runs) -> str:
         f"goodput at {_PAST_KNEE:g}x its knee, of its best",
     ]
     seeds = ", ".join(map(str, runs.seeds))
-    return f"{runs.results[0].replicas} replicas, seeds {seeds}:\n\n{_table(head, rows)}"
+    return f"{runs.results[0].replicas} replicas, seeds {seeds}:\n\n{table(head, rows)}"
 
 
 def _by_load(runs: Runs, measure: Measure, form: str) -> str:
     """Return a table of one measure, a row for each policy and a column for each load."""
     curves = {policy: dict(runs.curve(policy, measure)) for policy in runs.policies}
     rows = [
-        [policy, *(_spread(curve[load], form) if load in curve else "" for load in runs.loads)]
+        [policy, *(spread_cell(curve[load], form) if load in curve else "" for load in runs.loads)]
         for policy, curve in curves.items()
     ]
-    return _table(["policy", *(f"{load:g}" for load in runs.loads)], rows)
-
-
-def _spread(spread: Spread, form: str) -> str:
-    if spread.low == spread.high:
-        return f"{spread.median:{form}}"
-    return f"{spread.median:{form}} ({spread.low:{form}} to {spread.high:{form}})"
+    return table(["policy", *(f"{load:g}" for load in runs.loads)], rows)
 
 
 def _knee(own: Knee) -> str:
@@ -143,15 +125,6 @@ def _past_knee(runs: Runs, policy: str, own: Knee) -> str:
     value = None if not own.known else at_load(curve, _PAST_KNEE * own.load.median)
     best = max(spread.median for _, spread in curve)
     return "" if value is None or not best else f"{value / best:.2f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; ours stands out."""
-    lines = [head, ["---", *("---:" for _ in head[1:])]]
-    lines += [
-        [f"**{cell}**" if cell else "" for cell in row] if is_ours(row[0]) else row for row in rows
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

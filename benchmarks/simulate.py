@@ -17,72 +17,14 @@ import typer
 from rich.console import Console
 
 from benchmarks.peers.registry import POLICIES, make_policy
+from benchmarks.placement_table import print_placement
+from benchmarks.prepared_sessions import Bursts, prepare
 from benchmarks.results import given_command, write_results
-from benchmarks.simulated_table import print_table
-from benchmarks.simulator.joining import Joining
-from benchmarks.simulator.presets import PRESETS, Hardware, preset_of
-from benchmarks.simulator.result import Result
+from benchmarks.simulator.presets import PRESETS, preset_of
 from benchmarks.simulator.shared_tier import SharedTierSize
 from benchmarks.simulator.simulation import Setting, simulate
-from benchmarks.trace_options import Part, add_bursts, fit, part_of, share_prefix, shrink
-from benchmarks.trace_session import TraceSession
+from benchmarks.trace_options import Part
 from benchmarks.traces import read_sessions
-
-BURST_SIZE = 8
-
-COLUMNS = (
-    ("policy", lambda one: one.policy),
-    ("replicas", lambda one: str(one.replicas)),
-    ("load", lambda one: f"{one.load:g}"),
-    ("seed", lambda one: str(one.seed)),
-    ("requests", lambda one: str(one.requests)),
-    ("TTFT p50 s", lambda one: f"{one.ttft_s.p50:.2f}"),
-    ("p90", lambda one: f"{one.ttft_s.p90:.2f}"),
-    ("p99", lambda one: f"{one.ttft_s.p99:.1f}"),
-    ("e2e p50 s", lambda one: f"{one.e2e_s.p50:.1f}"),
-    ("hit", lambda one: f"{one.hit_ratio:.3f}"),
-    ("shared", lambda one: f"{one.hits.shared:.3f}"),
-    ("captured", lambda one: f"{one.captured_ratio:.3f}"),
-    ("evicted", lambda one: f"{one.misses.evicted:.3f}"),
-    ("elsewhere", lambda one: f"{one.misses.elsewhere:.3f}"),
-    ("goodput/s", lambda one: f"{one.goodput_rps:.3f}"),
-    ("dispersion", lambda one: f"{one.dispersion:.2f}"),
-    ("moves", lambda one: str(one.moves)),
-    ("splits", lambda one: str(one.splits)),
-)
-"""What the table shows of a result."""
-
-
-def prepare(
-    sessions: list[TraceSession],
-    hardware: Hardware,
-    *,
-    part: Part,
-    max_think_s: float,
-    shared_prefix: bool,
-    thick_ratio: float,
-) -> list[TraceSession]:
-    """Make the sessions ready for the hardware. Raises ValueError where none is left."""
-    sessions = shrink(part_of(sessions, part), hardware.shrink_ratio)
-    if shared_prefix:
-        sessions = share_prefix(sessions)
-    if thick_ratio:
-        sessions = add_bursts(sessions, thick_ratio, BURST_SIZE, seed=0)
-    sessions = fit(sessions, hardware.max_context_tokens, max_think_s)
-    if not sessions:
-        msg = "no session is left that fits the model's context"
-        raise ValueError(msg)
-    return sessions
-
-
-def print_joining(result: Result, joining: Joining) -> None:
-    """Print what a replica that joined did."""
-    shares = " ".join(f"{share:.2f}" for share in joining.shares[:10])
-    Console(highlight=False, soft_wrap=True).print(
-        f"{result.policy}, load {result.load:g}, seed {result.seed}: a replica joined; hit ratio "
-        f"{joining.hit_ratio_before:.3f} in the ten minutes before, {joining.hit_ratio_after:.3f} "
-        f"after; its share of requests by minute, of an even one: {shares}"
-    )
 
 
 def main(
@@ -109,9 +51,10 @@ def main(
     merged_blocks: Annotated[int, typer.Option(help="Recorded blocks in one; 1 is exact.")] = 4,
     open_loop: Annotated[bool, typer.Option(help="Let sessions arrive at random.")] = False,
     shared_prefix: Annotated[bool, typer.Option(help="Sessions share tools and system.")] = False,
-    thick_ratio: Annotated[
-        float, typer.Option(help="Share of sessions that send bursts of 8.")
-    ] = 0.0,
+    thick_ratio: Annotated[float, typer.Option(help="Share of sessions that send bursts.")] = 0.0,
+    burst_size: Annotated[
+        int, typer.Option(help="Requests of a burst; 0 for the same sessions without.", min=0)
+    ] = 8,
     add_replica_at: Annotated[
         float | None, typer.Option(help="Minute at which one more replica joins.")
     ] = None,
@@ -138,7 +81,7 @@ def main(
             part=part,
             max_think_s=max_think_s,
             shared_prefix=shared_prefix,
-            thick_ratio=thick_ratio,
+            bursts=Bursts(thick_ratio, burst_size),
         )
     except (OSError, ValueError) as wrong:
         raise typer.BadParameter(str(wrong)) from wrong
@@ -167,10 +110,7 @@ def main(
                     f"{spec}, load {one_load:g}, seed {one_seed}: TTFT p90 "
                     f"{result.ttft_s.p90:.2f} s, in {time.process_time() - began_s:.0f} s of CPU"
                 )
-    print_table(results, COLUMNS, least_width=200)
-    for result in results:
-        if result.joining:
-            print_joining(result, result.joining)
+    print_placement(results)
     if json_out:
         rows = [result.row() for result in results]
         write_results(json_out, given_command("benchmarks.simulate"), rows)

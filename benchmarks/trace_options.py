@@ -89,31 +89,41 @@ def share_prefix(sessions: Iterable[TraceSession]) -> list[TraceSession]:
 
 
 def add_bursts(
-    sessions: Sequence[TraceSession], share_ratio: float, size: int, seed: int
+    sessions: Sequence[TraceSession],
+    share_ratio: float,
+    size: int,
+    max_context_tokens: int,
+    seed: int,
 ) -> list[TraceSession]:
-    """Let a share of the sessions send bursts: `size` subagents at once, after every fourth step.
+    """Let a share of the sessions be thick: `size` subagents at once, after every fourth step.
 
-    Each subagent goes on from the prompt before it with 1,024 tokens of its own.
+    Each subagent goes on from the prompt before it with 1,024 tokens of its own, where the model's
+    context has room. With a size of 0 the same sessions are thick in name only, to compare with.
     """
     rng = Random(seed)  # noqa: S311  # a simulation
     thick = set(rng.sample(range(len(sessions)), round(share_ratio * len(sessions))))
     return [
-        replace(one, steps=tuple(_with_bursts(one, size))) if number in thick else one
+        _with_bursts(one, size, max_context_tokens) if number in thick else one
         for number, one in enumerate(sessions)
     ]
 
 
-def _with_bursts(session: TraceSession, size: int) -> Iterable[Step]:
+def _with_bursts(session: TraceSession, size: int, max_context_tokens: int) -> TraceSession:
     blocks = _BURST_TOKENS // session.block_size
     next_id = _FIRST_BURST_ID
-    for number, step in enumerate(session.steps):
-        yield step
-        if number % _BURST_EVERY_STEPS == _BURST_EVERY_STEPS - 1:
-            burst = []
-            for _ in range(size):
-                burst.append(_forked(step[0], range(next_id, next_id + blocks), session))
-                next_id += blocks + 1
-            yield tuple(burst)
+    steps: list[Step] = []
+    bursts: set[int] = set()
+    for number, step in enumerate(session.steps, 1):
+        steps.append(step)
+        if number % _BURST_EVERY_STEPS:
+            continue
+        ids = range(next_id, next_id + size * (blocks + 1), blocks + 1)
+        next_id = ids.stop
+        burst = tuple(_forked(step[0], range(one, one + blocks), session) for one in ids)
+        if burst and burst[0].prompt_tokens + burst[0].output_tokens <= max_context_tokens:
+            bursts.add(len(steps))
+            steps.append(burst)
+    return replace(session, steps=tuple(steps), bursts=frozenset(bursts))
 
 
 def _forked(one: TraceRequest, own: range, session: TraceSession) -> TraceRequest:

@@ -35,6 +35,14 @@ class TraceSession:
     system_tokens: int
     steps: tuple[Step, ...]
     shared_blocks: int = 0
+    bursts: frozenset[int] | None = None
+    """The numbers of the steps that are bursts of its subagents; None unless it is thick."""
+
+    @property
+    def own_steps(self) -> Sequence[int]:
+        """The numbers of the steps that are not bursts."""
+        bursts = self.bursts or ()
+        return [number for number in range(len(self.steps)) if number not in bursts]
 
     @property
     def requests(self) -> list[TraceRequest]:

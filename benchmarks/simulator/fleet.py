@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count
 from math import inf
 
 from benchmarks.peers.policy import Policy, Wait
+from benchmarks.simulator.agenda import Agenda, Tick, Unpark, Wake
 from benchmarks.simulator.engine import Engine
 from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.progress import Admitted, FirstToken, Progress
@@ -17,22 +15,6 @@ from policies.kv_events import EventBatch
 from policies.types import ReplicaId, ReplicaState, RequestId
 
 _TICK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Wake:
-    engine: Engine
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Unpark:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Tick:
-    pass
 
 
 class Fleet:
@@ -56,8 +38,7 @@ class Fleet:
         self._traffic = traffic
         self._measurements = measurements
         self._operate = operate
-        self._agenda: list[tuple[float, int, Turn | _Wake | _Unpark | _Tick]] = []
-        self._order = count()
+        self._agenda = Agenda()
         self._parked: dict[RequestId, Turn] = {}
         self._sequences: dict[ReplicaId, int] = {}
 
@@ -93,24 +74,23 @@ class Fleet:
         self._schedule(self._traffic.start())
         for engine in self.engines:
             self._tell(engine, 0.0, first=True)
-        self._put(_TICK_S, _Tick())
-        while self._agenda and self._agenda[0][0] <= end_s:
-            now_s, _, item = heappop(self._agenda)
+        self._agenda.put(_TICK_S, Tick())
+        for now_s, item in self._agenda.until(end_s):
             match item:
                 case Turn():
                     self._measurements.arrived(item, now_s)
                     self._place(item, now_s)
-                case _Wake(engine, at_s):
+                case Wake(engine, at_s):
                     if at_s == engine.next_at_s:  # else it changed its plans
                         self._progress(engine, engine.advance(now_s), now_s)
-                case _Unpark():
+                case Unpark():
                     self._unpark(now_s)
-                case _Tick():
+                case Tick():
                     self._policy.tick(now_s)
                     if self._operate:
                         self._operate(self, now_s)
-                    self._measurements.sample(self.engines, now_s)
-                    self._put(now_s + _TICK_S, item)
+                    self._measurements.samples.add(self.engines, now_s)
+                    self._agenda.put(now_s + _TICK_S, item)
 
     def _place(self, turn: Turn, now_s: float) -> None:
         """Ask the policy where a turn goes, and send it there unless it waits."""
@@ -121,7 +101,7 @@ class Fleet:
         self._measurements.decide_s += time.perf_counter() - began
         self._measurements.decisions += 1
         if isinstance(placed, Wait):
-            self._put(placed.until_s, _Unpark())
+            self._agenda.put(placed.until_s, Unpark())
             self._parked[request.request] = turn
         else:
             self._send(turn, placed, now_s)
@@ -156,7 +136,7 @@ class Fleet:
                 self._schedule(self._traffic.finished(one.turn, now_s))
                 released = True
         if engine.next_at_s < inf:
-            self._put(engine.next_at_s, _Wake(engine, engine.next_at_s))
+            self._agenda.put(engine.next_at_s, Wake(engine, engine.next_at_s))
         self._let_go(engine, now_s)
         if released and self._parked:
             self._unpark(now_s)
@@ -177,7 +157,4 @@ class Fleet:
 
     def _schedule(self, arrivals: Sequence[Arrival]) -> None:
         for at_s, turn in arrivals:
-            self._put(at_s, turn)
-
-    def _put(self, at_s: float, item: Turn | _Wake | _Unpark | _Tick) -> None:
-        heappush(self._agenda, (at_s, next(self._order), item))
+            self._agenda.put(at_s, turn)

@@ -6,11 +6,13 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from benchmarks.simulator.engine import Engine
+from benchmarks.simulator.fleet_samples import FleetSamples
 from benchmarks.simulator.progress import Admitted
 from benchmarks.simulator.request_record import RequestRecord
 from benchmarks.simulator.result import Hits, Misses, Percentiles, Result, Waits
+from benchmarks.simulator.session_moves import SessionMoves
 from benchmarks.simulator.turn import Turn
-from policies.types import BlockHash, ReplicaId, RequestId, SessionId
+from policies.types import BlockHash, ReplicaId, RequestId
 
 TTFT_SLO_S = 5.0
 
@@ -22,13 +24,8 @@ class Measurements:
         self._warm_up_s = warm_up_s
         self._seen: set[BlockHash] = set()
         self._records: dict[RequestId, RequestRecord] = {}
-        self._last: dict[SessionId, ReplicaId] = {}
-        self._open: dict[SessionId, int] = {}
-        self._moves = 0
-        self._splits = 0
-        self._dispersions: list[float] = []
-        self._running: list[list[int]] = []
-        self._replica_s = 0.0
+        self._moves = SessionMoves()
+        self.samples = FleetSamples(warm_up_s)
         self.decide_s = 0.0
         self.decisions = 0
 
@@ -37,7 +34,7 @@ class Measurements:
         if now_s >= self._warm_up_s:
             request = turn.request
             self._records[request.request] = RequestRecord(
-                now_s, request.prompt_tokens, turn.output_tokens
+                now_s, request.prompt_tokens, turn.output_tokens, turn.thick
             )
 
     @property
@@ -49,13 +46,10 @@ class Measurements:
         """A request was sent to a replica."""
         session = turn.request.session
         assert session is not None
-        if record := self._records.get(turn.request.request):
+        record = self._records.get(turn.request.request)
+        if record:
             record.replica, record.placed_at_s = replica, now_s
-            if self._last.get(session, replica) != replica:
-                self._moves += 1
-                self._splits += self._open.get(session, 0) > 0
-        self._last[session] = replica
-        self._open[session] = self._open.get(session, 0) + 1
+        self._moves.placed(session, replica, counts=record is not None)
 
     def admitted(
         self, admitted: Admitted, engine: Engine, engines: Collection[Engine], now_s: float
@@ -98,23 +92,9 @@ class Measurements:
         self._seen.update(turn.answer)
         session = turn.request.session
         assert session is not None
-        self._open[session] -= 1
-        if not self._open[session]:
-            del self._open[session]
+        self._moves.finished(session)
         if record := self._records.get(turn.request.request):
             record.ended_at_s = now_s
-
-    def sample(self, engines: Sequence[Engine], now_s: float) -> None:
-        """Look at the replicas; to be called once a second."""
-        if now_s < self._warm_up_s:
-            return
-        self._replica_s += len(engines)
-        running = [engine.running for engine in engines]
-        mean = sum(running) / len(running)
-        if mean:
-            self._dispersions.append(float(np.var(running)) / mean)
-        if int(now_s) % 60 == 0:
-            self._running.append(running)
 
     def result(self, policy: str, replicas: int, load: float, seed: int, end_s: float) -> Result:
         """Sum up. A request that still waits counts with what it has waited by now."""
@@ -135,6 +115,8 @@ class Measurements:
             seed=seed,
             requests=len(records),
             ttft_s=Percentiles.of([one.ttft_s(end_s) for one in records]),
+            ttft_plain_s=_ttft_s([one for one in records if not one.thick], end_s),
+            ttft_thick_s=_ttft_s([one for one in records if one.thick], end_s),
             e2e_s=Percentiles.of([one.e2e_s for one in records if one.e2e_s is not None]),
             hit_ratio=hit / prompt,
             hits=Hits(
@@ -151,13 +133,18 @@ class Measurements:
             ),
             slow_waits_s=Waits.of_slowest(admitted),
             goodput_rps=good / measured_s,
+            prompt_tokens_per_s=prompt / measured_s,
             output_tokens_per_s=sum(one.output_tokens for one in ended) / measured_s,
             user_tokens_per_s=float(np.median(tokens_per_s)) if tokens_per_s else 0.0,
-            dispersion=float(np.mean(self._dispersions)) if self._dispersions else 0.0,
-            moves=self._moves,
-            splits=self._splits,
+            dispersion=self.samples.dispersion,
+            moves=self._moves.moves,
+            splits=self._moves.splits,
             decide_ms=self.decide_s / max(1, self.decisions) * 1000,
             busiest_ratio=max(placed.values(), default=0) * replicas / max(1, placed.total()),
-            replica_hours=self._replica_s / 3600,
-            running=self._running,
+            replica_hours=self.samples.replica_s / 3600,
+            running=self.samples.running,
         )
+
+
+def _ttft_s(records: Sequence[RequestRecord], end_s: float) -> Percentiles | None:
+    return Percentiles.of([one.ttft_s(end_s) for one in records]) if records else None

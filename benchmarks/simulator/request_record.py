@@ -9,12 +9,14 @@ from policies.types import ReplicaId
 class RequestRecord:
     """Tokens of its prompt are hits or one kind of miss.
 
-    It waited at the router, and in the engine for others' prefills and for memory.
+    `thick` says that its session sends bursts. It waited at the router, and in the engine for
+    others' prefills and for memory.
     """
 
     arrived_at_s: float
     prompt_tokens: int
     output_tokens: int
+    thick: bool
     replica: ReplicaId | None = None
     placed_at_s: float | None = None
     gpu_tokens: int = 0

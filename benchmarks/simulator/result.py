@@ -86,8 +86,10 @@ class Result:
     that was hit. `dispersion` is the variance by the mean of running requests across replicas,
     averaged over time; 1 if they are spread at random. `moves` are turns sent elsewhere than
     their session's last one, `splits` those of them while another one of the session ran there.
-    `output_tokens_per_s` are those of all complete answers, and `user_tokens_per_s` the median of
-    how fast one answer came, from its first token on.
+    `ttft_plain_s` and `ttft_thick_s` are of sessions that send no bursts and of those that do; None
+    where there are none. `prompt_tokens_per_s` are those of all prompts that were taken, cached
+    ones among them, `output_tokens_per_s` those of all complete answers, and `user_tokens_per_s`
+    the median of how fast one answer came, from its first token on.
     """
 
     policy: str
@@ -96,6 +98,8 @@ class Result:
     seed: int
     requests: int
     ttft_s: Percentiles
+    ttft_plain_s: Percentiles | None
+    ttft_thick_s: Percentiles | None
     e2e_s: Percentiles
     hit_ratio: float
     hits: Hits
@@ -104,6 +108,7 @@ class Result:
     misses: Misses
     slow_waits_s: Waits
     goodput_rps: float
+    prompt_tokens_per_s: float
     output_tokens_per_s: float
     user_tokens_per_s: float
     dispersion: float

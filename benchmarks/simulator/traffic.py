@@ -29,8 +29,8 @@ class ClosedLoop:
     """`live` sessions at any time: where one ends another starts at once.
 
     The first ones are in their midst, so that the loop is about as it is after a long while: a
-    session is met in proportion to its steps. Each place draws its own sessions, so that all
-    policies meet the same ones.
+    session is met in proportion to its own steps, whether it sends bursts or not. Each place draws
+    its own sessions, so that all policies meet the same ones.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class ClosedLoop:
 
     def start(self) -> list[Arrival]:
         """Return the first arrivals."""
-        weights = [len(session.steps) for session in self._sessions]
+        weights = [len(session.own_steps) for session in self._sessions]
         arrivals = []
         for rng in self._places:
             [trace] = rng.choices(self._sessions, weights)
-            first_step = rng.randrange(len(trace.steps))
+            first_step = rng.choice(trace.own_steps)
             arrivals += self._begin(trace, first_step, rng, rng.uniform(0, _START_S))
         return arrivals
 

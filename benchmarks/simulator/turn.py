@@ -22,7 +22,8 @@ class Turn:
 
     `answer` are the blocks that the answer completes, where it is known what they will hold: they
     can be reused by a prompt that has them. `contents` are the prompt's and these blocks' own
-    hashes, as `policies.block_hash` chains them from `root` on.
+    hashes, as `policies.block_hash` chains them from `root` on. `thick` says that its session sends
+    bursts.
     """
 
     request: Request
@@ -30,6 +31,7 @@ class Turn:
     contents: NDArray[np.uint64]
     output_tokens: int
     answer: Sequence[BlockHash] = ()
+    thick: bool = False
 
     @property
     def reusable(self) -> Sequence[BlockHash]:
@@ -110,7 +112,8 @@ class LiveSession:
             block_size=self._block_size,
             arrived_at_s=at_s,
         )
-        return Turn(request, self._root, contents, max(1, recorded.output_tokens))
+        thick = self._trace.bursts is not None
+        return Turn(request, self._root, contents, max(1, recorded.output_tokens), thick=thick)
 
     def _hash(self, contents: NDArray[np.uint64]) -> list[BlockHash]:
         """Hash a prompt from where it parts from the last one."""

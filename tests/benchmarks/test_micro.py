@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import micro
+from benchmarks.filled_router import EVENT_BLOCKS, Sizes
 
 DECIDING = ("hash_ms", "match_ms", "decide_ms", "apply_blocks_per_s", "bytes_per_block")
 TOKENIZING = (
@@ -21,9 +22,9 @@ TOKENIZING = (
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure at small sizes."""
-    sizes = micro.Sizes(prompt_tokens=6400, replicas=4, other_blocks=4000)
+    sizes = Sizes(prompt_tokens=6400, replicas=4, other_blocks=4000)
     monkeypatch.setattr(micro, "Sizes", lambda: sizes)
-    monkeypatch.setattr(micro, "APPLIED_BLOCKS", micro.EVENT_BLOCKS * 8)
+    monkeypatch.setattr(micro, "APPLIED_BLOCKS", EVENT_BLOCKS * 8)
 
 
 def test_it_measures_and_writes(

@@ -10,6 +10,7 @@ import typer
 
 from benchmarks import report
 from benchmarks.knee import Knee, at_load, best_peer, knee
+from benchmarks.markdown import END
 from benchmarks.plots import __main__ as plots
 from benchmarks.simulated_runs import Runs, Spread, read_runs
 from benchmarks.simulator.result import Hits, Misses, Percentiles, Result, Waits
@@ -19,12 +20,14 @@ def make_result(policy: str, load: float, seed: int, p90_s: float) -> Result:
     """Return a result of four replicas, in which most is made up."""
     return Result(
         policy=policy, replicas=4, load=load, seed=seed, requests=100,
-        ttft_s=Percentiles(p90_s / 2, p90_s, p90_s * 2), e2e_s=Percentiles(1, 2, 3),
-        hit_ratio=0.8, hits=Hits(0.5, 0.2, 0.1), available_ratio=0.9, captured_ratio=1 - load / 100,
-        misses=Misses(0.1, 0.06, 0.04), slow_waits_s=Waits(0.0, 1.0, 2.0, 3.0),
-        goodput_rps=min(load, 20 - load), output_tokens_per_s=100 * load,
-        user_tokens_per_s=80 - load, dispersion=0.4, moves=1, splits=0, decide_ms=0.3,
-        busiest_ratio=1.1, replica_hours=3.0, running=[[1, 2, 3, 4], [2, 2, 2, 2]],
+        ttft_s=Percentiles(p90_s / 2, p90_s, p90_s * 2),
+        ttft_plain_s=Percentiles(p90_s / 2, p90_s, p90_s * 2), ttft_thick_s=None,
+        e2e_s=Percentiles(1, 2, 3), hit_ratio=0.8, hits=Hits(0.5, 0.2, 0.1), available_ratio=0.9,
+        captured_ratio=1 - load / 100, misses=Misses(0.1, 0.06, 0.04),
+        slow_waits_s=Waits(0.0, 1.0, 2.0, 3.0), goodput_rps=min(load, 20 - load),
+        prompt_tokens_per_s=1e5 * load, output_tokens_per_s=100 * load, user_tokens_per_s=80 - load,
+        dispersion=0.4, moves=1, splits=0, decide_ms=0.3, busiest_ratio=1.1, replica_hours=3.0,
+        running=[[1, 2, 3, 4], [2, 2, 2, 2]],
     )  # fmt: skip
 
 
@@ -102,15 +105,15 @@ def test_a_report_goes_between_a_documents_marks(tmp_path: Path) -> None:
     """What was there before is replaced, and nothing else changes."""
     runs = write(tmp_path / "runs.json", make_runs())
     document = tmp_path / "doc.md"
-    other = f"<!-- tables: other -->\nold\n{report.END}\n"
+    other = f"<!-- tables: other -->\nold\n{END}\n"
     mark = "<!-- tables: ours -->"
-    document.write_text(f"before\n{other}{mark}\nold\n{report.END}\nafter\n")
+    document.write_text(f"before\n{other}{mark}\nold\n{END}\nafter\n")
     report.main([runs], document, "ours")
     first = document.read_text()
     report.main([runs], document, "ours")
     assert document.read_text() == first
     assert first.startswith(f"before\n{other}{mark}\n```")
-    assert first.endswith(f"|\n{report.END}\nafter\n")
+    assert first.endswith(f"|\n{END}\nafter\n")
     assert first.count("old") == 1
     with pytest.raises(typer.BadParameter, match="there is no <!-- tables: none -->"):
         report.main([runs], document, "none")

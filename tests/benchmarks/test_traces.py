@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,29 @@ def test_shared_prefix_is_tools_and_system() -> None:
 
 def test_bursts_fork_the_prompt_before_them() -> None:
     """After each fourth step come `size` requests that share its prompt and nothing else."""
-    [thick] = add_bursts([make_session(*[640] * 9)], 1.0, size=3, seed=1)
+    [thick] = add_bursts([make_session(*[640] * 9)], 1.0, 3, max_context_tokens=2000, seed=1)
     assert [len(step) for step in thick.steps] == [1, 1, 1, 1, 3, 1, 1, 1, 1, 3, 1]
+    assert thick.bursts == frozenset({4, 9})
+    assert list(thick.own_steps) == [0, 1, 2, 3, 5, 6, 7, 8, 10]
     burst = thick.steps[4]
     assert all(common_blocks(one.hash_ids, thick.steps[3][0].hash_ids) == 10 for one in burst)
     assert common_blocks(burst[0].hash_ids, burst[1].hash_ids) == 10
+
+
+def test_bursts_fit_the_context() -> None:
+    """A prompt of 640 tokens with 1,024 of a subagent's own is too long for 1,600."""
+    session = make_session(*[640] * 9)
+    [thick] = add_bursts([session], 1.0, 3, max_context_tokens=1600, seed=1)
+    assert thick == replace(session, bursts=frozenset())
+
+
+def test_the_same_sessions_are_thick_whatever_they_send() -> None:
+    """So what a run with bursts did to the others can be told from one without."""
+    sessions = generate_sessions(40, 1)
+    bursts, none = (add_bursts(sessions, 0.25, size, 10**6, seed=1) for size in (3, 0))
+    assert [one.bursts is not None for one in bursts] == [one.bursts is not None for one in none]
+    assert sum(one.bursts is not None for one in none) == 10
+    assert [one.steps for one in none] == [one.steps for one in sessions]
 
 
 def test_parts_are_disjoint() -> None:

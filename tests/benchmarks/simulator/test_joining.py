@@ -12,6 +12,7 @@ def make_record(at_s: float, replica: str, hit_tokens: int) -> RequestRecord:
         arrived_at_s=at_s,
         prompt_tokens=100,
         output_tokens=10,
+        thick=False,
         replica=ReplicaId(replica),
         placed_at_s=at_s,
         gpu_tokens=hit_tokens,

@@ -1,0 +1,39 @@
+"""Tables in Markdown, and the marked places of documents where they stand."""
+
+from collections.abc import Sequence
+
+from benchmarks.simulated_runs import Spread, is_ours
+
+END = "<!-- end of tables -->"
+
+
+def replaced(document: str, tables: str, text: str) -> str:
+    """Return the document with `text` between these tables' marks; ValueError where it has none."""
+    mark = f"<!-- tables: {tables} -->"
+    begin = document.find(mark)
+    end = document.find(END, begin)
+    if not 0 <= begin < end:
+        msg = f"there is no {mark} ... {END} in it"
+        raise ValueError(msg)
+    return f"{document[: begin + len(mark)]}\n{text}\n{document[end:]}"
+
+
+def commands_block(commands: Sequence[str]) -> str:
+    """Return the commands that made the results."""
+    return "```\n" + "\n".join(commands) + "\n```"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose rows begin with a policy's name; ours stands out."""
+    lines = [head, ["---", *("---:" for _ in head[1:])]]
+    lines += [
+        [f"**{cell}**" if cell else "" for cell in row] if is_ours(row[0]) else row for row in rows
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def spread_cell(spread: Spread, form: str) -> str:
+    """Return the median, with the least and the most in parentheses unless all are equal."""
+    if spread.low == spread.high:
+        return f"{spread.median:{form}}"
+    return f"{spread.median:{form}} ({spread.low:{form}} to {spread.high:{form}})"
