@@ -16,7 +16,7 @@ MAX_SESSION_TURNS = 500
 MAX_SESSIONS = 10_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SessionTurn:
     """A turn as it was last decided on, and how it ended; None is what is not known (yet)."""
 
