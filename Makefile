@@ -14,7 +14,7 @@ LISTS := requirements/cpu.txt requirements/dev.txt
 CONFIG ?= serve.yaml
 run_options := --config $(CONFIG) $(if $(MODEL),--model $(MODEL)) $(if $(PORT),--port $(PORT))
 
-.PHONY: run test check lint unit integration install lock dashboards prometheus
+.PHONY: run test check lint unit integration install lock dashboards prometheus chromium
 
 run: $(VENV)/ready
 	@exec $(BIN)/python -m serve_app.run $(run_options)
@@ -33,7 +33,7 @@ lint: $(VENV)/ready
 unit: $(VENV)/ready prometheus
 	$(BIN)/pytest -q -m "not integration"
 
-integration: $(VENV)/ready prometheus
+integration: $(VENV)/ready prometheus chromium
 	$(BIN)/pytest -v -m integration
 
 dashboards: $(VENV)/ready
@@ -49,6 +49,13 @@ prometheus:
 		$(SUDO) apt-get install -y -qq --no-install-recommends prometheus >/dev/null && \
 		{ ! test -d /run/systemd/system || $(SUDO) systemctl disable -q --now prometheus; }; } || \
 		{ echo "install prometheus and promtool: the tests need them" >&2; exit 1; }
+
+# For the tests: a browser opens the page of sessions.
+chromium:
+	@command -v chromium >/dev/null || { echo "installing Debian's chromium" && \
+		$(SUDO) apt-get update -qq && \
+		$(SUDO) apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+		{ echo "install chromium: the tests need it" >&2; exit 1; }
 
 # The lists are complete, so pip need not resolve (and could not: see requirements/overrides.txt).
 $(VENV)/ready: pyproject.toml $(LISTS)

@@ -75,20 +75,35 @@ class BlockHolders:
         self._evicted.discard(new)
         return again
 
-    def remove(self, blocks: Iterable[BlockHash], holders: int, now_s: float) -> None:
-        """Clear holders' bits in each block's mask."""
+    def remove(self, blocks: Iterable[BlockHash], holders: int, now_s: float) -> int:
+        """Clear holders' bits in each block's mask; return in how many one was set."""
         masks, intern = self._masks, self._interned.setdefault
         held_by = masks.get
         gone: list[BlockHash] = []
+        removed = 0
         for block in blocks:
             held = held_by(block, 0)
             mask = held & ~holders
+            removed += mask != held
             if mask:
                 masks[block] = intern(mask, mask)
             elif held:
                 del masks[block]
                 gone.append(block)
         self._evicted.add(gone, now_s)
+        return removed
+
+    def memories(self, block: BlockHash) -> Iterator[tuple[int | None, Tier]]:
+        """Yield each memory that has a block: its slot, None where all share it, and its tier."""
+        mask = self._masks.get(block, 0)
+        if mask & SHARED_BIT:
+            yield None, Tier.SHARED
+        own = mask >> _FIRST_BIT
+        while own:
+            lowest = own & -own
+            slot, tier = divmod(lowest.bit_length() - 1, _MEMORIES)
+            yield slot, Tier(tier)
+            own ^= lowest
 
     def holds(self, block: BlockHash, holders: int) -> bool:
         """Tell whether any of these holders has a block."""

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, pvariance
 
 from policies.candidate import pinned_blocks, requests
 from policies.in_flight import InFlight
@@ -21,6 +22,11 @@ class FleetLoad:
     requests: float = 0.0
     held_tokens: float = 0.0
     backlog_tokens: float = 0.0
+
+
+def dispersion_ratio(requests: Sequence[float]) -> float:
+    """Return variance by mean of the replicas' requests, which is 1 if they fell at random."""
+    return pvariance(requests) / fmean(requests) if any(requests) else 0.0
 
 
 class LoadWindow:

@@ -5,7 +5,7 @@ serve to find them again: as the parent of a new block, and when they are remove
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.block_holders import BlockHolders, bit
@@ -94,6 +94,16 @@ class PrefixIndex:
         """Return how many blocks a replica holds in its own memories."""
         known = self._replicas.get(replica)
         return len(known.blocks) if known else 0
+
+    def tier_blocks(self, replica: ReplicaId) -> Mapping[Tier, int]:
+        """Return how many blocks are in each of a replica's own memories."""
+        known = self._replicas.get(replica)
+        return known.blocks.held if known else {}
+
+    def memories(self, block: BlockHash) -> Iterator[tuple[ReplicaId | None, Tier]]:
+        """Yield each memory that has a block, as events say: whose, None where all share it."""
+        for slot, tier in self._holders.memories(block):
+            yield None if slot is None else self._by_slot[slot], tier
 
     @property
     def shared_ratio(self) -> float:

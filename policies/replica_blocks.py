@@ -13,6 +13,8 @@ class ReplicaBlocks:
 
     def __init__(self, slot: int, holders: BlockHolders) -> None:
         self.slot = slot
+        self.held = {Tier.GPU: 0, Tier.CPU: 0}
+        """How many blocks are in each of its memories."""
         self._holders = holders
         self._names: dict[EngineHash, BlockHash] = {}
         self._copies: dict[tuple[BlockHash, Tier], int] = {}
@@ -29,7 +31,9 @@ class ReplicaBlocks:
             return None
         blocks = chain(parent, stored.contents)
         self._names.update(zip(stored.engine_hashes, blocks, strict=True))
-        for block in self._holders.add(blocks, bit(self.slot, stored.tier)):
+        again = self._holders.add(blocks, bit(self.slot, stored.tier))
+        self.held[stored.tier] += len(blocks) - len(again)
+        for block in again:
             copy = block, stored.tier
             self._copies[copy] = self._copies.get(copy, 0) + 1
         return blocks
@@ -57,7 +61,8 @@ class ReplicaBlocks:
     def _leave(self, names: Sequence[EngineHash], tier: Tier, now_s: float) -> None:
         """Take blocks out of a tier, and forget the names of those that are in no other."""
         blocks = self._names
-        self._holders.remove([blocks[name] for name in names], bit(self.slot, tier), now_s)
+        leaving = [blocks[name] for name in names]
+        self.held[tier] -= self._holders.remove(leaving, bit(self.slot, tier), now_s)
         holds, anywhere = self._holders.holds, bits(self.slot)
         for name in set(names):
             if not holds(blocks[name], anywhere):
@@ -68,3 +73,4 @@ class ReplicaBlocks:
         self._holders.remove(self._names.values(), bits(self.slot), now_s)
         self._names = {}
         self._copies = {}
+        self.held = dict.fromkeys(self.held, 0)

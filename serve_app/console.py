@@ -1,5 +1,6 @@
 """What the router knows, and why it decided so, over HTTP: JSON, and metrics for Prometheus."""
 
+import math
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from policies.fleet_load import dispersion_ratio
 from serve_app.api_error import ApiError
 from serve_app.decision_log import MAX_TURNS
 from serve_app.exposition import exposition
@@ -49,12 +51,22 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
         return {
             "router": watch.status and asdict(watch.status),
             "settings_error": watch.settings_error,
+            "dispersion_ratio": round(dispersion_ratio([one["requests"] for one in found]), 4),
             "replicas": found,
         }
 
+    async def session(request: Request) -> Any:
+        session_id = short_id(request.path_params["session_id"])
+        found = await router.call("session", session_id, timeout_s=TIMEOUT_S)
+        if found is None:
+            raise ApiError(404, f"no session {session_id} is remembered")
+        return found
+
     async def sessions(request: Request) -> Any:
         limit = _limit(request, DEFAULT_SESSIONS, MAX_SESSIONS)
-        return {"sessions": await router.call("sessions", limit, timeout_s=TIMEOUT_S)}
+        within_s = _within_s(request)
+        found = await router.call("sessions", limit, within_s, timeout_s=TIMEOUT_S)
+        return Response(found, media_type="application/json")
 
     async def metrics(_: Request) -> Response:
         text = exposition(await router.call("samples", timeout_s=TIMEOUT_S))
@@ -65,6 +77,7 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
         Route("/warmturn/decisions/{request_id:path}", _endpoint(decision)),
         Route("/warmturn/replicas", _endpoint(replicas)),
         Route("/warmturn/sessions", _endpoint(sessions)),
+        Route("/warmturn/sessions/{session_id:path}", _endpoint(session)),
         Route("/warmturn/metrics", _endpoint(metrics)),
     ]
 
@@ -74,6 +87,15 @@ def _limit(request: Request, default: int, most: int) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", limit) or not 0 < int(limit) <= most:
         raise ApiError(400, f"limit must be a number from 1 to {most}")
     return int(limit)
+
+
+def _within_s(request: Request) -> float:
+    within_s = request.query_params.get("within_s")
+    if within_s is None:
+        return math.inf
+    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", within_s):
+        raise ApiError(400, "within_s must be a number of seconds")
+    return float(within_s)
 
 
 def _endpoint(

@@ -10,6 +10,7 @@ from policies.misses import PromptTokens
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
 from policies.types import Decision, Park, RequestId, SessionId
+from policies.whereabouts import PromptSample, sample
 from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
 
@@ -26,6 +27,8 @@ class LoggedTurn:
 
     http_id: str
     session: SessionId | None
+    client: str | None
+    sample: PromptSample
     prompt_tokens: int
     not_rendered: str | None
     prefix_break: PrefixBreak | None
@@ -56,6 +59,8 @@ class DecisionLog:
             turn = LoggedTurn(
                 asked.http_id,
                 asked.session,
+                asked.client,
+                sample(asked.hashes),
                 asked.prompt_tokens,
                 asked.not_rendered,
                 asked.prefix_break,

@@ -1,4 +1,4 @@
-"""Decisions, replicas and sessions as JSON for people; every number names its unit."""
+"""Decisions and replicas as JSON for people; every number names its unit."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -7,8 +7,9 @@ from typing import Any
 from policies.candidate import pinned_blocks, requests
 from policies.residency import NO_RESIDENTS, Residents
 from policies.router import Router
-from policies.types import ReplicaState
+from policies.types import ReplicaState, Tier
 from serve_app.decision_log import LoggedTurn
+from serve_app.fleet import Fleet
 
 Json = dict[str, Any]
 
@@ -18,6 +19,7 @@ def decision(turn: LoggedTurn) -> Json:
     answer: Json = {
         "request": turn.http_id,
         "session": turn.session,
+        "client": turn.client,
         "prompt_tokens": turn.prompt_tokens,
         "not_rendered": turn.not_rendered,
         "prefix_break": turn.prefix_break and asdict(turn.prefix_break),
@@ -76,14 +78,19 @@ def _in_short(turn: LoggedTurn) -> Json:
     }
 
 
-def replicas(states: Iterable[ReplicaState], router: Router, now_s: float) -> list[Json]:
+def replicas(fleet: Fleet, router: Router, now_s: float) -> list[Json]:
     """Return what the router knows of replicas: their own reports, and what was booked there."""
     residents = router.sessions.residents(router.in_flight.sessions(), now_s)
-    return [_replica(one, router, residents.get(one.replica, NO_RESIDENTS)) for one in states]
+    return [
+        _replica(one, router, residents.get(one.replica, NO_RESIDENTS))
+        | {"cpu_total_blocks": fleet.cpu_blocks(one.replica)}
+        for one in fleet.states()
+    ]
 
 
 def _replica(state: ReplicaState, router: Router, residents: Residents) -> Json:
     load = router.in_flight.load(state.replica)
+    in_tier = router.index.tier_blocks(state.replica)
     return asdict(state) | {
         "requests": requests(state, load),
         "pinned_blocks": pinned_blocks(state, load),
@@ -91,24 +98,9 @@ def _replica(state: ReplicaState, router: Router, residents: Residents) -> Json:
         "resident_sessions": _rounded(residents.sessions),
         "resident_blocks": _rounded(residents.blocks),
         "held_blocks": router.index.held_blocks(state.replica),
+        "gpu_blocks": in_tier.get(Tier.GPU, 0),
+        "cpu_blocks": in_tier.get(Tier.CPU, 0),
     }
-
-
-def sessions(router: Router, now_s: float, limit: int) -> list[Json]:
-    """Return the sessions seen last, the most recent one first."""
-    newest = list(router.sessions)[: -limit - 1 : -1]
-    return [
-        {
-            "session": session,
-            "replica": known.replica,
-            "turns": known.turns,
-            "blocks": known.blocks,
-            "think_s": _rounded(known.think_s),
-            "running": known.ended_at_s is None,
-            "seen_s_ago": _rounded(now_s - known.seen_at_s),
-        }
-        for session, known in newest
-    ]
 
 
 def _rounded(value: float) -> float:

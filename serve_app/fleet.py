@@ -131,6 +131,11 @@ class Fleet:
         """Tokens of KV that fit in the shared tier, by those that know it."""
         return _usual(one.shared_tokens for one in self._reports.values())
 
+    def cpu_blocks(self, replica: ReplicaId) -> int:
+        """Return how many blocks fit in the CPU memory of a replica that reports."""
+        report = self._reports[replica]
+        return report.cpu_tokens // report.block_size
+
     def _usual_rate(self, guess_tokens_per_s: float) -> float:
         reports = self._reports.values()
         measured = [one.state.prefill_tokens_per_s for one in reports if one.is_measured]

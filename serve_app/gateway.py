@@ -11,6 +11,7 @@ from starlette.routing import Route
 from serve_app.api_error import ApiError
 from serve_app.config import GatewayConfig
 from serve_app.console import WatchLike, console_routes
+from serve_app.page import page_routes
 from serve_app.passthrough import Passthrough, ReplicasLike, TurnsLike
 from serve_app.router_client import RouterLike
 
@@ -41,6 +42,7 @@ def build_gateway(
         routes=[
             Route("/health", _health),
             Route("/ready", _ready(replicas, config.ready_timeout_s)),
+            *page_routes(),
             *console_routes(router, watch),
             *(Route(path, passthrough, methods=METHODS) for path in PASSED_PATHS),
         ],

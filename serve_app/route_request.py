@@ -16,9 +16,9 @@ from policies.types import ReplicaId, RequestId, Rule, SessionId
 class RouteRequest:
     """A turn on its way to a replica; a gateway's KVRouter fills in `placement`.
 
-    `http_id` is the request id that the client sees. `hashes` are of the prompt's full blocks of
-    `block_size` tokens; none where the prompt could not be rendered, as `not_rendered` says, and
-    `prompt_tokens` is an estimate then.
+    `http_id` is the request id that the client sees, `client` the client's own name. `hashes` are
+    of the prompt's full blocks of `block_size` tokens; none where the prompt could not be rendered,
+    as `not_rendered` says, and `prompt_tokens` is an estimate then.
     """
 
     request: RequestId
@@ -34,6 +34,7 @@ class RouteRequest:
     """Replicas that had no place for it after all, since it was last sent."""
     rejections: int = 0
     """How often that was so."""
+    client: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from random import Random
 
@@ -10,8 +11,8 @@ import ray
 from policies.observer import Observer
 from policies.router import Router
 from policies.tunables import Tunables
-from policies.types import Decision, ReplicaId, Request, RequestId
-from serve_app import explain
+from policies.types import Decision, ReplicaId, Request, RequestId, SessionId
+from serve_app import explain, session_list, session_story
 from serve_app.fleet import Fleet
 from serve_app.metric import Sample
 from serve_app.metrics import START_TIME, SURPRISES, UNPLACED_TURNS
@@ -180,12 +181,16 @@ class RouterActor:
 
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
-        now_s = self._now()
-        return explain.replicas(self._fleet.states(), self._router, now_s)
+        return explain.replicas(self._fleet, self._router, self._now())
 
-    async def sessions(self, limit: int) -> list[explain.Json]:
-        """Return what is known of the sessions seen last."""
-        return explain.sessions(self._router, self._now(), limit)
+    async def sessions(self, limit: int, within_s: float = math.inf) -> bytes:
+        """Return as JSON what is known of the sessions seen last, of those seen `within_s`."""
+        sessions, history = self._router.sessions, self._turns.sessions
+        return await session_list.sessions(sessions, history, limit, within_s, self._now())
+
+    async def session(self, session: SessionId) -> explain.Json | None:
+        """Return how a session went, and where its KV is."""
+        return session_story.session(session, self._router, self._turns.sessions, self._now())
 
     async def samples(self) -> list[Sample]:
         """Return all metrics of the router."""

@@ -1,9 +1,9 @@
 """How the router stands at the moment it is scraped."""
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean, pvariance
 
 from policies.candidate import pinned_blocks, requests
+from policies.fleet_load import dispersion_ratio
 from policies.residency import NO_RESIDENTS, Residents
 from policies.router import Router
 from policies.types import ReplicaState
@@ -21,7 +21,7 @@ def gauges(states: Sequence[ReplicaState], router: Router, now_s: float) -> Iter
     yield _sample(metrics.SHARED_BLOCKS, router.index.shared_blocks)
     yield _sample(metrics.WAITING_REQUESTS, len(router.waiting))
     yield _sample(metrics.REPLICAS, len(states))
-    yield _sample(metrics.DISPERSION, pvariance(busy) / fmean(busy) if any(busy) else 0.0)
+    yield _sample(metrics.DISPERSION, dispersion_ratio(busy))
     for state in states:
         yield from _replica(state, router, residents.get(state.replica, NO_RESIDENTS))
 

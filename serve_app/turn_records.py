@@ -1,4 +1,4 @@
-"""What is kept of turns: the last ones as they were, and counts of all."""
+"""What is kept of turns: the last ones as they were, sessions in short, and counts of all."""
 
 from policies.misses import PromptTokens
 from policies.tunables import Tunables
@@ -7,6 +7,7 @@ from serve_app.decision_log import DecisionLog, LoggedTurn
 from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_totals import RouterTotals
+from serve_app.session_turns import SessionTurns
 
 
 class TurnRecords:
@@ -14,6 +15,7 @@ class TurnRecords:
 
     def __init__(self) -> None:
         self.log = DecisionLog()
+        self.sessions = SessionTurns()
         self.totals = RouterTotals()
 
     def arrived(self, asked: RouteRequest, now_s: float) -> LoggedTurn:
@@ -25,7 +27,9 @@ class TurnRecords:
         turn = self.log.decided(outcome, tunables, now_s)
         if turn and isinstance(outcome, Decision):
             self.totals.decided(turn)
+            self.sessions.decided(outcome.booking.request, turn)
 
     def ended(self, end: TurnEnd, tokens: PromptTokens | None) -> None:
         """Note what came of a turn, and of its prompt's tokens where that is known."""
         self.totals.ended(end, self.log.ended(end, tokens), tokens)
+        self.sessions.ended(end, tokens)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from policies.types import RequestId, SessionId
 from serve_app.agent_metrics import counter
+from serve_app.client_name import client_name
 from serve_app.http_message import HttpRequest
 from serve_app.metrics import PREFIX_BREAK_TOKENS, PREFIX_BREAKS, PROMPTS_NOT_RENDERED
 from serve_app.route_request import RouteRequest
@@ -54,7 +55,8 @@ class Turns:
             return request, None
         headers = dict(request.headers)
         http_id = short_id(headers.get(b"x-request-id", b"").decode("latin-1"))
-        turn = RouteRequest(RequestId(uuid.uuid4().hex), http_id, session)
+        client = client_name(request.headers)
+        turn = RouteRequest(RequestId(uuid.uuid4().hex), http_id, session, client=client)
         if self._prompts:
             block_size = self._block_size()
             read = await self._prompts.read(request, session, block_size)

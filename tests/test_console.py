@@ -1,6 +1,8 @@
 """The router's knowledge over HTTP, from a fake router."""
 
+import math
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -68,18 +70,52 @@ async def test_a_decision_that_nobody_remembers() -> None:
 
 async def test_replicas_with_the_routers_own_state() -> None:
     """Whether the router knows all is seen beside what it knows."""
-    response = await _get(FakeRouter(replicas=[{"replica": "r1"}]), "/warmturn/replicas")
-    assert response.json()["replicas"] == [{"replica": "r1"}]
+    replicas = [{"replica": "r1", "requests": 4}, {"replica": "r2", "requests": 0}]
+    response = await _get(FakeRouter(replicas=replicas), "/warmturn/replicas")
+    assert response.json()["replicas"] == replicas
+    assert response.json()["dispersion_ratio"] == 2
     assert response.json()["router"]["synced_replicas"] == 2
     assert response.json()["settings_error"] == "a typo"
 
 
-@pytest.mark.parametrize(("query", "limit"), [("", 100), ("?limit=7", 7), ("?limit=10000", 10000)])
-async def test_as_many_sessions_as_asked_for(query: str, limit: int) -> None:
-    """A hundred unless told otherwise."""
-    router = FakeRouter(sessions=[])
+@pytest.mark.parametrize(
+    ("query", "limit", "within_s"),
+    [
+        ("", 100, math.inf),
+        ("?limit=7", 7, math.inf),
+        ("?limit=10000&within_s=2.5", 10000, 2.5),
+    ],
+)
+async def test_as_many_sessions_as_asked_for(query: str, limit: int, within_s: float) -> None:
+    """A hundred unless told otherwise, whenever they were seen."""
+    router = FakeRouter(sessions=b'{"sessions":[]}')
     assert (await _get(router, f"/warmturn/sessions{query}")).json() == {"sessions": []}
-    assert router.asked == [("sessions", limit)]
+    assert router.asked == [("sessions", limit, within_s)]
+
+
+@pytest.mark.parametrize("within_s", ["-1", "soon", "", "1e9", "nan", "\u0663"])
+async def test_a_time_that_is_none(within_s: str) -> None:
+    """It's refused in words."""
+    router = FakeRouter(sessions=b"")
+    response = await _get(router, f"/warmturn/sessions?within_s={within_s}")
+    assert response.status_code == 400
+    assert "within_s" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["s1", "a/b?c#d", "<img src=x onerror=alert(1)>", "é %41"])
+async def test_a_session_by_its_id(name: str) -> None:
+    """The id may be any that a client sent."""
+    router = FakeRouter(session={"session": name})
+    response = await _get(router, f"/warmturn/sessions/{quote(name, safe='')}")
+    assert response.json() == {"session": name}
+    assert router.asked == [("session", name)]
+
+
+async def test_a_session_that_nobody_remembers() -> None:
+    """It's a 404 that says so, in the form of the API's errors."""
+    response = await _get(FakeRouter(session=None), "/warmturn/sessions/old")
+    assert response.status_code == 404
+    assert "old" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(("asked", "found"), [("a/b/c", "a/b/c"), ("x" * 300, short_id("x" * 300))])
@@ -93,7 +129,7 @@ async def test_any_id_can_be_asked_for(asked: str, found: str) -> None:
 @pytest.mark.parametrize("limit", ["9" * 5000, "0", "-1", "10001", "many", "", "1.5", "\u0663"])
 async def test_a_limit_that_is_none(limit: str) -> None:
     """It's refused in words."""
-    response = await _get(FakeRouter(sessions=[]), f"/warmturn/sessions?limit={limit}")
+    response = await _get(FakeRouter(sessions=b""), f"/warmturn/sessions?limit={limit}")
     assert response.status_code == 400
     assert "limit" in response.json()["error"]["message"]
 
@@ -114,7 +150,17 @@ async def test_the_routers_metrics() -> None:
     assert "warmturn_sessions 3.0" in response.text.splitlines()
 
 
-@pytest.mark.parametrize("path", ["decisions", "decisions/x", "metrics", "replicas", "sessions"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "decisions",
+        "decisions/x",
+        "metrics",
+        "replicas",
+        "sessions",
+        "sessions/x",
+    ],
+)
 async def test_a_silent_router_is_said_to_be_silent(path: str) -> None:
     """503, and when to try again."""
     response = await _get(FakeRouter(), f"/warmturn/{path}")

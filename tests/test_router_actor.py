@@ -1,26 +1,29 @@
 """The router actor's answers to gateways and replicas, without Ray around it."""
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from policies.autoscale import Wish
 from policies.demands import AutoscaleSettings
-from policies.kv_events import EngineHash, EventBatch, Removed, Snapshot
+from policies.kv_events import EngineHash, Event, EventBatch, Removed, Snapshot
+from policies.prefix_break import Kind, PrefixBreak
+from policies.sessions import LastTurn
 from policies.tunables import Tunables
 from policies.types import ReplicaId, RequestId, Rule, SessionId, Tier
 from serve_app import router_actor
 from serve_app.metric import Owner
 from serve_app.metrics import DEMANDED_REPLICAS, METRICS, WISHED_REPLICAS
-from serve_app.replica_report import Node, ReplicaReport, TurnEnd
+from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_actor import RouterActor
 from serve_app.scaling import ScaleQuestion
+from tests.makers import make_report, make_turn
 from tests.policies.makers import BLOCK_SIZE, make_hashes, make_state, make_stored
 
 R1, R2 = ReplicaId("r1"), ReplicaId("r2")
@@ -34,36 +37,6 @@ async def actor() -> Any:
     yield router
     if router._clock:
         router._clock.cancel()
-
-
-def make_turn(name: str, *blocks: int, session: str | None = None) -> RouteRequest:
-    """Return a turn whose prompt is these blocks and two more tokens."""
-    return RouteRequest(
-        RequestId(name),
-        f"http-{name}",
-        None if session is None else SessionId(session),
-        np.array(make_hashes(*blocks), np.uint64),
-        len(blocks) * BLOCK_SIZE + 2,
-        BLOCK_SIZE,
-    )
-
-
-def make_report(replica: str, **changes: Any) -> ReplicaReport:
-    """Return the first report of an idle replica, which holds nothing."""
-    state = changes.pop("state", make_state(replica))
-    batch = EventBatch(state.replica, state.generation, 0, [])
-    fields: dict[str, Any] = {
-        "node": Node("n1", is_head=True),
-        "block_size": BLOCK_SIZE,
-        "cpu_tokens": 0,
-        "shared_tokens": 0,
-        "turns": frozenset(),
-        "first_tokens": (),
-        "ends": (),
-        "snapshot": None,
-    }
-    fields |= {"batch": batch, "is_measured": True} | changes
-    return ReplicaReport(state, **fields)
 
 
 async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:
@@ -447,6 +420,85 @@ async def test_sessions_are_listed_newest_first(actor: RouterActor) -> None:
     await actor.report(make_report("r1"))
     for name in ("one", "two", "three"):
         await actor.decide(make_turn(name, 1, session=name), {R1: 64})
-    listed = await actor.sessions(2)
+    listed = json.loads(await actor.sessions(2))["sessions"]
     assert [one["session"] for one in listed] == ["three", "two"]
     assert all(one["replica"] == R1 and one["running"] for one in listed)
+
+
+async def test_of_the_sessions_only_those_seen_lately(actor: RouterActor) -> None:
+    """Whoever asks again and again need not hear of the others once more."""
+    await actor.report(make_report("r1"))
+    await actor.decide(make_turn("one", 1, session="one"), {R1: 64})
+    await asyncio.sleep(0.05)
+    await actor.decide(make_turn("two", 1, session="two"), {R1: 64})
+    listed = json.loads(await actor.sessions(10, 0.04))["sessions"]
+    assert [one["session"] for one in listed] == ["two"]
+
+
+async def test_a_session_is_told_with_its_last_turn(actor: RouterActor) -> None:
+    """Who speaks, how long the first token took, and how much was cached of all its prompts."""
+    await actor.report(make_report("r1"))
+    for name, cached_tokens in (("q1", 0), ("q2", 5)):
+        turn = make_turn(name, 1, 2, session="s1")
+        turn.client = "codex"
+        await actor.decide(turn, {R1: 64})
+        end = TurnEnd(turn.request, 10, cached_tokens, 5, 0.25)
+        await actor.report(make_report("r1", ends=(end,)))
+    [told] = json.loads(await actor.sessions(10))["sessions"]
+    assert (told["session"], told["client"], told["running"]) == ("s1", "codex", False)
+    assert (told["prompt_tokens"], told["ttft_s"], told["hit_ratio"]) == (10, 0.25, 0.25)
+
+
+async def test_how_a_session_went_and_where_its_kv_is(actor: RouterActor) -> None:
+    """Each turn with what became of its prompt; each memory with its part of the last one."""
+    await actor.report(make_report("r1"))
+    assert await actor.session(SessionId("s1")) is None
+    turn = make_turn("q1", 1, 2, session="s1")
+    turn.prefix_break = PrefixBreak(Kind.TOOLS_CHANGED, 4, None, None, 100)
+    await actor.decide(turn, {R1: 64})
+    stored = [
+        make_stored(1, 2, names=[11, 12]),
+        make_stored(1, names=[11], tier=Tier.CPU),
+        make_stored(1, names=[11], tier=Tier.SHARED),
+    ]
+    end = TurnEnd(turn.request, 10, 0, 5, 0.25)
+    await actor.report(make_report("r1", batch=EventBatch(R1, 1, 1, stored), ends=(end,)))
+    told = await actor.session(SessionId("s1"))
+    assert told is not None
+    [first] = told["turns"]
+    assert (first["turn"], first["request"], first["rule"]) == (1, "http-q1", "new")
+    assert first["prefix_break"]["kind"] == "tools_changed"
+    assert first["tokens"]["first_seen_tokens"] == 10
+    assert (first["ttft_s"], first["output_tokens"]) == (0.25, 5)
+    assert told["now"]["turns"] == 1
+    assert (told["kv"]["blocks"], told["kv"]["stretches"]) == (2, 2)
+    assert told["kv"]["memories"] == [
+        {"replica": "r1", "tier": "gpu", "held_ratio": 1.0, "held": "xx"},
+        {"replica": "r1", "tier": "cpu", "held_ratio": 0.5, "held": "x."},
+        {"replica": None, "tier": "shared", "held_ratio": 0.5, "held": "x."},
+    ]
+
+
+async def test_a_session_that_only_its_replica_remembers(actor: RouterActor) -> None:
+    """A router that started anew knows where it lives, but no turns."""
+    last = LastTurn(SessionId("s1"), 1, make_hashes(1)[0], 2, -1.0)
+    snapshot = Snapshot(R1, 1, 0, [])
+    await actor.report(make_report("r1", batch=None, snapshot=snapshot, last_turns=(last,)))
+    told = await actor.session(SessionId("s1"))
+    assert told is not None
+    assert (told["now"]["replica"], told["turns"], told["kv"]) == (R1, [], None)
+    [listed] = json.loads(await actor.sessions(10))["sessions"]
+    assert (listed["session"], listed["client"], listed["hit_ratio"]) == ("s1", None, None)
+
+
+async def test_what_a_replica_holds_in_each_tier(actor: RouterActor) -> None:
+    """Beside how much fits; what left a tier does not count."""
+    stored: list[Event] = [
+        make_stored(1, 2, names=[11, 12]),
+        make_stored(1, 2, names=[11, 12], tier=Tier.CPU),
+        Removed(Tier.GPU, [EngineHash(12)]),
+    ]
+    batch = EventBatch(R1, 1, 0, stored)
+    await actor.report(make_report("r1", batch=batch, cpu_tokens=100 * BLOCK_SIZE))
+    [told] = await actor.replicas()
+    assert (told["gpu_blocks"], told["cpu_blocks"], told["cpu_total_blocks"]) == (1, 2, 100)

@@ -22,8 +22,11 @@ class FakePrompts:
         return ReadPrompt(request.with_body(b"with ids"), np.array([1, 2], np.uint64), 10)
 
 
+HEADERS = ((b"x-request-id", b"seen-by-client"), (b"user-agent", b"claude-cli/2.0 (cli)"))
+
+
 def _request(path: str, method: str = "POST") -> HttpRequest:
-    return HttpRequest(method, path, b"", ((b"x-request-id", b"seen-by-client"),), b"{}")
+    return HttpRequest(method, path, b"", HEADERS, b"{}")
 
 
 @pytest.mark.parametrize("path", sorted(TURN_PATHS))
@@ -34,6 +37,7 @@ async def test_a_turn_is_read_once(path: str) -> None:
     assert turn is not None
     assert request.body == b"with ids"
     assert (turn.http_id, turn.session) == ("seen-by-client", "s1")
+    assert turn.client == "claude-cli"
     assert (turn.hashes.tolist(), turn.prompt_tokens, turn.block_size) == ([1, 2], 10, 4)
     assert prompts.asked == [("s1", 4)]
 

@@ -276,6 +276,16 @@ class IndexMachine(RuleBasedStateMachine):
             counts[found] += 1
         return Match(*counts)
 
+    def memories(self, prefix: Prefix) -> set[tuple[ReplicaId | None, Tier]]:
+        """Return where a block is believed to be."""
+        own = {
+            (replica, tier)
+            for replica, engine in self.replicas.items()
+            for tier in (Tier.GPU, Tier.CPU)
+            if engine.believed[tier, prefix]
+        }
+        return own | ({(None, Tier.SHARED)} if prefix in self.shared else set())
+
     @invariant()
     def matches_agree(self) -> None:
         """Every prompt matches as far as the plain dicts say."""
@@ -293,11 +303,15 @@ class IndexMachine(RuleBasedStateMachine):
         """Sync, size and evicted blocks are as the plain dicts say."""
         for replica, engine in self.replicas.items():
             assert self.index.is_synced(replica) == engine.synced
+            in_tier = Counter(tier for (tier, _), count in engine.believed.items() if count)
+            for tier, blocks in self.index.tier_blocks(replica).items():
+                assert blocks == in_tier[tier]
         assert len(self.index) == len(self.held())
         assert self.index.shared_blocks == len(self.shared)
         for prompt in PROMPTS:
             for end, block in enumerate(make_hashes(*prompt), 1):
                 assert self.index.evicted_at_s(block) == self.evicted.get(prompt[:end])
+                assert set(self.index.memories(block)) == self.memories(prompt[:end])
 
 
 TestIndex = IndexMachine.TestCase

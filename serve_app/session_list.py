@@ -1,0 +1,59 @@
+"""The sessions as a list for people, in JSON: thousands of them, every two seconds."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from policies.sessions import Session, Sessions
+from policies.types import SessionId
+from serve_app.session_turns import SessionHistory, SessionTurns
+
+AT_ONCE = 500
+"""Sessions told in one go, about 2 ms; then whoever else calls the actor has a turn."""
+
+Json = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def sessions(
+    known: Sessions, history: SessionTurns, limit: int, within_s: float, now_s: float
+) -> bytes:
+    """Return the sessions seen in the last `within_s`, the most recent one first, as JSON."""
+    since_s = now_s - within_s
+    newest = [item for item in reversed(list(known)) if item[1].seen_at_s >= since_s][:limit]
+    told: list[bytes] = []
+    for start in range(0, len(newest), AT_ONCE):
+        told += [
+            _encode(in_short(session, one, history.get(session), now_s))
+            for session, one in newest[start : start + AT_ONCE]
+        ]
+        await asyncio.sleep(0)
+    return b'{"sessions":[%s]}' % b",".join(told)
+
+
+def in_short(
+    session: SessionId, known: Session, history: SessionHistory | None, now_s: float
+) -> Json:
+    """Return what is known of a session; None is what this router did not see."""
+    told: Json = {
+        "session": session,
+        "client": None,
+        "replica": known.replica,
+        "turns": known.turns,
+        "blocks": known.blocks,
+        "think_s": round(known.think_s, 4),
+        "running": known.ended_at_s is None,
+        "seen_s_ago": round(now_s - known.seen_at_s, 4),
+        "prompt_tokens": None,
+        "ttft_s": None,
+        "hit_ratio": None,
+    }
+    if history:
+        told["client"] = history.client
+        told["prompt_tokens"] = history.turns[-1].prompt_tokens
+        told["ttft_s"] = history.ttft_s
+        if history.ended_tokens:
+            told["hit_ratio"] = round(history.cached_tokens / history.ended_tokens, 4)
+    return told
