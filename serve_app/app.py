@@ -37,9 +37,9 @@ class Gateway:
             with kept_targets("ray.serve"):  # vLLM configures logging as it is imported
                 prompts = await asyncio.to_thread(_prompts, config)
         router = RouterClient(serve.get_replica_context().app_name)
-        self._watch = RouterWatch(router)
+        self._watch = RouterWatch(router, config.record)
         self._watching = asyncio.create_task(self._watch.run())
-        turns = Turns(prompts, lambda: self._watch.block_size)
+        turns = Turns(prompts, lambda: self._watch.block_size, keep_sent=config.record_prompts)
         self._app = build_gateway(
             Replicas(engines, router), turns, router, self._watch, config.gateway
         )

@@ -5,6 +5,7 @@ import logging
 from typing import NoReturn
 
 from policies.tunables import Tunables
+from serve_app.config import RecordConfig
 from serve_app.route_request import RouterStatus
 from serve_app.router_client import RouterLike, RouterSilent
 
@@ -15,25 +16,26 @@ TIMEOUT_S = 5.0
 
 
 class RouterWatch:
-    """Tells the router actor the tunables again and again, as a restarted one has forgotten them.
+    """Tells the router actor its settings again and again, as a restarted one has forgotten them.
 
     `status` is None while it does not answer; `block_size` is what it last said, as that of the
     engines stays. `settings_error` says why the settings given last were refused.
     """
 
-    def __init__(self, client: RouterLike) -> None:
+    def __init__(self, client: RouterLike, record: RecordConfig | None) -> None:
         self.tunables = Tunables()
         self.settings_error: str | None = None
         self.status: RouterStatus | None = None
         self.block_size: int | None = None
         self._client = client
+        self._record = record
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
         while True:
             try:
                 status: RouterStatus = await self._client.call(
-                    "configure", self.tunables, timeout_s=TIMEOUT_S
+                    "configure", self.tunables, self._record, timeout_s=TIMEOUT_S
                 )
             except RouterSilent as error:
                 if self.status:
