@@ -95,10 +95,10 @@ def from_trace(
 ) -> Iterator[Script]:
     """Yield the recorded sessions in random order, their prompts and answers scaled down.
 
-    A block of the trace becomes `tokens_per_block` tokens, a function of its id. Ids mean something
-    within one session only, so the leading blocks that hold tools and system prompt are taken as
-    equal where both have the same lengths. A prompt's last, partial block is left out. Prompts are
-    what the trace says, whatever the model answers.
+    A block of the trace becomes `tokens_per_block` tokens, a function of its id. Where ids mean
+    something within one session only, the leading blocks that hold tools and system prompt are
+    taken as equal if both have the same lengths. A prompt's last, partial block is left out.
+    Prompts are what the trace says, whatever the model answers.
     """
     rng = Random(seed)  # noqa: S311  # not for secrets
     for session in rng.sample(recorded, len(recorded)):
@@ -107,7 +107,7 @@ def from_trace(
         said: list[Turn] = []
         for request in session.requests[:turns]:
             blocks = chain.from_iterable(request.hash_ids)
-            keys = [names.get(block, f"{session.session} {block}") for block in blocks]
+            keys = [names.get(block, f"{session.scope} {block}") for block in blocks]
             think_s = min(request.think_s * pace.think_scale, pace.max_think_s)
             said.append(
                 Turn(

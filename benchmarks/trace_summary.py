@@ -53,16 +53,26 @@ def summary(sessions: Sequence[TraceSession]) -> str:
     lines += [
         [name, *(_number(value) for value in (*np.percentile(row, _PERCENTILES), np.mean(row)))]
         for name, row in rows.items()
+        if len(row)
     ]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    growth = np.array([one for session in sessions for one in _growth(session)]).reshape(-1, 2)
-    grown, answered = growth.T
+    growth = [one for session in sessions for one in _growth(session)]
     return (
         f"{len(sessions)} sessions, {len(requests):,} requests, {prompt_tokens / 1e9:.2f} billion "
         f"prompt tokens; {beside / len(requests):.1%} of the requests ran beside others of their "
-        f"session.\n\n{table}\n\nOf the prompts that extend the one before, "
-        f"{np.mean(grown >= answered):.0%} grew by at least the answer to it. Answers are "
-        f"{answered.sum() / grown.sum():.0%} of what they grew by."
+        f"session.\n\n{table}{_grown(growth)}"
+    )
+
+
+def _grown(growth: Sequence[tuple[int, int]]) -> str:
+    """Return how growth goes with answers; nothing where no prompt extends the one before."""
+    if not growth:
+        return ""
+    grown, answered = np.array(growth).T
+    return (
+        f"\n\nOf the prompts that extend the one before, {np.mean(grown >= answered):.0%} grew by "
+        f"at least the answer to it. Answers are {answered.sum() / grown.sum():.0%} of what they "
+        "grew by."
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads recorded sessions: JSON lines, plain or gzipped (.gz), in one of two formats.
+"""Reads recorded sessions: JSON lines, plain or gzipped (.gz), in one of three formats.
 
 - Sessions, one a line, in the format of the public Weka traces of coding agents: `id`,
   `block_size`, `tool_tokens`, `system_tokens` and `requests`, each with `in` and `out` tokens,
@@ -7,15 +7,18 @@
 - Mooncake's requests, one a line: `timestamp` in ms, `input_length`, `output_length` and
   `hash_ids` of blocks of 512 tokens that mean the same in the whole file. It names no sessions:
   a request that extends an earlier one belongs to that one's.
+- What a service of ours recorded, one turn a line (recorded_turns.py).
 """
 
 import gzip
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+from benchmarks.recorded_lines import is_recorded
+from benchmarks.recorded_turns import recorded_sessions
 from benchmarks.trace_session import Step, TraceRequest, TraceSession
 
 _MOONCAKE_BLOCK_SIZE = 512
@@ -25,7 +28,10 @@ def read_sessions(path: Path) -> list[TraceSession]:
     """Return a file's sessions. Raises OSError or ValueError where it can't be read."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt") as lines:
-        rows = [json.loads(line) for line in lines]
+        head = list(islice(lines, 2))
+        if any(map(is_recorded, head)):
+            return recorded_sessions(chain(head, lines), path.name)
+        rows = [json.loads(line) for line in chain(head, lines)]
     try:
         if rows and "input_length" in rows[0]:
             return list(_mooncake_sessions(rows, path.name))
@@ -115,6 +121,7 @@ def _mooncake_sessions(rows: Sequence[Mapping[str, Any]], file: str) -> Iterator
         yield TraceSession(
             session=f"{file}-{number}",
             scope=file,
+            starts_at_s=times_s[0],
             block_size=_MOONCAKE_BLOCK_SIZE,
             tool_tokens=0,
             system_tokens=0,

@@ -167,6 +167,15 @@ KNOWLEDGE = Row(
             ),
         ),
         Panel(
+            "Turns recorded, and not",
+            "Turns written to the file that args.record names; those missing there, by why.",
+            Unit.PER_SECOND,
+            (
+                Query(rate(metrics.RECORDED_TURNS.series), "recorded"),
+                Query(rate(metrics.UNRECORDED_TURNS.series, by="reason"), "{{reason}}"),
+            ),
+        ),
+        Panel(
             "Turns routed by session and load alone, and lines removed",
             "Prompts that could not be rendered, by reason; volatile lines removed, by pattern.",
             Unit.PER_SECOND,

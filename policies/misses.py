@@ -11,16 +11,12 @@ what the engine reports at the end. Blocks that the chosen replica was thought t
 did not reuse were evicted in between.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.prefix_index import NO_MATCH, Match, PrefixIndex
 from policies.types import BlockHash, ReplicaId, Tier
-
-_SLOTS = 20
-"""Parts of a window that are let go of one by one."""
 
 
 class Miss(StrEnum):
@@ -151,39 +147,3 @@ def judge(
         evicted_tokens=seen_end - elsewhere_end,
         elsewhere_tokens=elsewhere_end - hit_end,
     )
-
-
-class PromptWindow:
-    """Sums over the prompts of the last `window_s`, to a twentieth of it. Time only goes on."""
-
-    def __init__(self, window_s: float) -> None:
-        self.window_s = window_s
-        self._slots: deque[tuple[int, PromptTokens]] = deque()
-        self._began_at_s: float | None = None
-
-    def add(self, tokens: PromptTokens, now_s: float) -> None:
-        """Add a prompt."""
-        if self._began_at_s is None:
-            self._began_at_s = now_s
-        slot = self._slot(now_s)
-        if self._slots and self._slots[-1][0] == slot:
-            self._slots[-1] = slot, self._slots[-1][1] + tokens
-        else:
-            self._slots.append((slot, tokens))
-            self._forget(slot)
-
-    def total(self, now_s: float) -> PromptTokens:
-        """Return the sums."""
-        self._forget(self._slot(now_s))
-        return sum((tokens for _, tokens in self._slots), PromptTokens())
-
-    def span_s(self, now_s: float) -> float:
-        """Return how long a time they are of: less than the window while it is a new one."""
-        return 0.0 if self._began_at_s is None else min(self.window_s, now_s - self._began_at_s)
-
-    def _slot(self, now_s: float) -> int:
-        return int(now_s * _SLOTS / self.window_s)
-
-    def _forget(self, newest: int) -> None:
-        while self._slots and self._slots[0][0] <= newest - _SLOTS:
-            self._slots.popleft()

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from policies.demands import AutoscaleSettings, Observation
 from policies.fleet_load import LoadWindow, fleet_load
-from policies.misses import PromptTokens, PromptWindow
 from policies.reuse_curve import ReuseSampler
 from policies.router import Router
+from policies.token_window import TokenWindow
 from policies.types import ReplicaState
 from policies.victims import Seat
 
@@ -25,13 +25,13 @@ class Observer:
         self._loads = LoadWindow(LOAD_WINDOW_S)
         settings = AutoscaleSettings()
         self._usual_loads = LoadWindow(settings.usual_s)
-        self._prompts = PromptWindow(settings.usual_s)
+        self._prompts = TokenWindow(settings.usual_s)
         self._reuse = ReuseSampler(block_size, settings.window_s)
 
     def arrived(self, hashes: NDArray[np.uint64], prompt_tokens: int, now_s: float) -> None:
         """Note a prompt and the hashes of its full blocks."""
         self._reuse.add(hashes, prompt_tokens, now_s)
-        self._prompts.add(PromptTokens(first_seen_tokens=prompt_tokens), now_s)
+        self._prompts.add(prompt_tokens, now_s)
 
     def look(self, states: Sequence[ReplicaState], router: Router, now_s: float) -> None:
         """Note what is in flight."""
@@ -57,7 +57,7 @@ class Observer:
             self._reuse = ReuseSampler(self.block_size, settings.window_s)
         if settings.usual_s != self._prompts.window_s:
             self._usual_loads = LoadWindow(settings.usual_s)
-            self._prompts = PromptWindow(settings.usual_s)
+            self._prompts = TokenWindow(settings.usual_s)
         gpu_tokens = round(fmean(one.total_blocks for one in states)) * self.block_size
         span_s = max(LOAD_WINDOW_S, self._prompts.span_s(now_s))
         return Observation(
@@ -65,7 +65,7 @@ class Observer:
             busy=frozenset(one.replica for one in states if one.running + one.waiting),
             load=self._loads.mean(),
             usual_load=self._usual_loads.mean(),
-            prompt_tokens_per_s=self._prompts.total(now_s).prompt_tokens / span_s,
+            prompt_tokens_per_s=self._prompts.total(now_s) / span_s,
             curve=self._reuse.curve(now_s),
             prefill_tokens_per_s=fmean(one.prefill_tokens_per_s for one in states),
             gpu_tokens=gpu_tokens,

@@ -17,6 +17,7 @@ from serve_app.engine import Engine
 from serve_app.gateway import build_gateway
 from serve_app.log_handlers import kept_targets
 from serve_app.replicas import Replicas
+from serve_app.route_request import GatewaySeat
 from serve_app.router_client import RouterClient
 from serve_app.router_watch import RouterWatch
 from serve_app.routers import router_config
@@ -41,10 +42,10 @@ class Gateway:
                 prompts = await asyncio.to_thread(_prompts, config)
         here = serve.get_replica_context()
         router = RouterClient(here.app_name)
-        node = ray.get_runtime_context().get_node_id()
-        self._watch = RouterWatch(router, here.replica_id.unique_id, node)
+        seat = GatewaySeat(here.replica_id.unique_id, ray.get_runtime_context().get_node_id())
+        self._watch = RouterWatch(router, config.record, seat)
         self._watching = asyncio.create_task(self._watch.run())
-        turns = Turns(prompts, lambda: self._watch.block_size)
+        turns = Turns(prompts, lambda: self._watch.block_size, keep_sent=config.record_prompts)
         replicas = Replicas(engines, router)
         if self._endpoint is None:
             self._app: ASGIApp = build_gateway(replicas, turns, router, self._watch, config.gateway)

@@ -5,7 +5,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator, with_config
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    model_validator,
+    with_config,
+)
 
 from policies.demands import AutoscaleSettings
 from policies.tunables import Tunables
@@ -82,6 +90,20 @@ class SharedService(BaseModel):
     type: Literal["obj", "p2p"]
 
 
+class RecordConfig(_Strict):
+    """A file in which each finished turn becomes a line of JSON, for benchmarks to replay."""
+
+    path: Path
+    """On the node of the router actor; a relative one is seen from where Ray was started."""
+
+    max_gib: float = Field(default=4, gt=0)
+    """Bound on the file and the older one beside it, in GiB."""
+
+
+def _path_alone(given: Any) -> Any:
+    return {"path": given} if isinstance(given, str) else given
+
+
 class AppConfig(_Strict):
     """Everything warmturn itself is told; replicas and placement are Serve's `deployments`."""
 
@@ -100,6 +122,12 @@ class AppConfig(_Strict):
     router: RouterName = RouterName.WARMTURN
     """What chooses the replica of a request."""
 
+    record: Annotated[RecordConfig | None, BeforeValidator(_path_alone)] = None
+    """Where finished turns are recorded, without a word of what was said; a path alone will do."""
+
+    record_prompts: bool = False
+    """Whether the body of each request, as it was sent, is recorded too."""
+
     gateway: GatewayConfig = GatewayConfig()
 
     otlp_traces_endpoint: str | None = Field(default=None, pattern="^https?://.")
@@ -116,6 +144,14 @@ class AppConfig(_Strict):
     def _shared_tier_is_below_the_cpu_tier(self) -> Self:
         if self.kv_shared and not self.kv_offload_gib:
             raise ValueError("kv_shared needs kv_offload_gib above 0: KV goes there by CPU memory")
+        return self
+
+    @model_validator(mode="after")
+    def _only_our_router_records(self) -> Self:
+        if self.record and self.router is not RouterName.WARMTURN:
+            raise ValueError("record needs router: warmturn, which hears of every turn")
+        if self.record_prompts and not self.record:
+            raise ValueError("record_prompts needs record, which says where")
         return self
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from serve_app.engine_turn import EngineTurn, current_turn
 from serve_app.http_message import (
     CACHED_HEADER,
     EXPECTED_HEADER,
+    FIRST_ERROR_STATUS,
     REPLICA_HEADER,
     SESSION_HEADER,
     Headers,
@@ -28,6 +29,7 @@ from serve_app.http_message import (
 )
 from serve_app.log_handlers import kept_targets
 from serve_app.ray_node import this_node
+from serve_app.replica_report import Outcome
 from serve_app.route_request import RouteRequest
 from serve_app.router_client import RouterClient
 from serve_app.tracing import ENGINE_SERVICE, close, name_service
@@ -78,16 +80,23 @@ class Engine:
         if turn:
             engine_turn = EngineTurn(turn.request)
             self._reporter.began(turn)
+        status = 0
         context = copy_context()
         context.run(current_turn.set, engine_turn)
         try:
             async for message in asgi_client.call(self._vllm.app, request, context):
                 await self._hold_if_dead()
                 if isinstance(message, ResponseStart):
+                    status = message.status
                     ours = self._headers(turn, engine_turn, message)
                     message = ResponseStart(message.status, (*message.headers, *ours))
                 yield message
+            if engine_turn:
+                is_error = status >= FIRST_ERROR_STATUS
+                engine_turn.outcome = Outcome.FAILED if is_error else Outcome.ANSWERED
         except Exception:
+            if engine_turn:
+                engine_turn.outcome = Outcome.FAILED
             await self._hold_if_dead()
             raise
         finally:

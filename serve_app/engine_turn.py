@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from policies.types import RequestId
-from serve_app.replica_report import TurnEnd
+from serve_app.replica_report import Outcome, TurnEnd
 
 
 @dataclass(slots=True)
@@ -18,13 +18,20 @@ class EngineTurn:
     cached_tokens: int = 0
     output_tokens: int = 0
     first_token_at_s: float | None = None
+    outcome: Outcome = Outcome.ABORTED
+    """What it is if nothing more happens."""
 
     def end(self) -> TurnEnd:
-        """Return what is to be told of it when it is over."""
+        """Return what is to be told of it when it is over, which is now."""
         first_at_s = self.first_token_at_s
-        ttft_s = None if first_at_s is None else first_at_s - self.started_at_s
         return TurnEnd(
-            self.request, self.prompt_tokens, self.cached_tokens, self.output_tokens, ttft_s
+            self.request,
+            self.prompt_tokens,
+            self.cached_tokens,
+            self.output_tokens,
+            ttft_s=None if first_at_s is None else first_at_s - self.started_at_s,
+            e2e_s=time.monotonic() - self.started_at_s,
+            outcome=self.outcome,
         )
 
 

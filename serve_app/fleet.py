@@ -14,7 +14,7 @@ from policies.rates import (
 from policies.types import ReplicaId, ReplicaState, RequestId
 from policies.victims import Seat
 from serve_app.replica_report import ReplicaReport
-from serve_app.route_request import Places
+from serve_app.route_request import GatewaySeat, Places
 
 MUCH = 2**30
 """More of anything than a replica has."""
@@ -56,9 +56,9 @@ class Fleet:
         self._reports[report.state.replica] = report
         self._heard_at_s[report.state.replica] = now_s
 
-    def greet(self, gateway: str, node: str, now_s: float) -> None:
-        """Note that a gateway runs on a node."""
-        self._gateways[gateway] = node, now_s
+    def greet(self, seat: GatewaySeat, now_s: float) -> None:
+        """Note that a gateway runs there."""
+        self._gateways[seat.gateway] = seat.node, now_s
 
     def forget_gateways(self, before_s: float) -> None:
         """Forget those last heard of before then."""

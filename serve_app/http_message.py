@@ -12,6 +12,8 @@ HOP_BY_HOP = frozenset(
 )
 """Headers that speak of one connection only (RFC 9110, section 7.6.1)."""
 
+FIRST_ERROR_STATUS = 400
+
 REPLICA_HEADER = b"x-warmturn-replica"
 """Response header that names the replica which answered."""
 

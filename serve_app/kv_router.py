@@ -148,9 +148,12 @@ class KVRouter(RequestRouter):
         Raises:
             RouterSilent: it does not answer.
         """
-        placement: Placement | None = await self._client.call(
-            "decide", turn, places, timeout_s=self._timeout_s
-        )
+        try:
+            placement: Placement | None = await self._client.call(
+                "decide", turn, places, timeout_s=self._timeout_s
+            )
+        finally:
+            turn.sent = None  # the replica has no use for it
         while placement is None:
             # A dead actor is heard of; one that's late keeps the turn's place in the queue.
             placement = await self._client.call("wait", turn, places, timeout_s=ASK_S + LATE_S)

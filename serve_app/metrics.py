@@ -7,6 +7,7 @@ from policies.misses import Miss
 from policies.prefix_break import Kind as BreakKind
 from policies.types import Rule, Tier
 from serve_app.metric import Kind, Metric, Owner
+from serve_app.record_counts import Unrecorded
 
 _gateway_count = partial(Metric, Owner.GATEWAY, Kind.COUNTER)
 _router_count = partial(Metric, Owner.ROUTER, Kind.COUNTER)
@@ -116,6 +117,15 @@ ACTUAL_TTFT_SECONDS = _router_count(
 )
 COMPARED_TURNS = _router_count(
     "warmturn_compared_turns", "turns", "Turns in the expected and the actual sum of seconds."
+)
+RECORDED_TURNS = _router_count(
+    "warmturn_recorded_turns", "turns", "Turns that were written to the file of recorded turns."
+)
+UNRECORDED_TURNS = _router_count(
+    "warmturn_unrecorded_turns",
+    "turns",
+    "Turns that should have been and are not: not seen to arrive, too many at a time, or failed.",
+    {"reason": tuple(Unrecorded)},
 )
 STORED_BLOCKS = _router_count(
     "warmturn_stored_blocks", "blocks", "Blocks of KV that came to a tier.", _TIER

@@ -14,7 +14,14 @@ from serve_app.agent_metrics import counter, histogram
 from serve_app.api_error import ApiError, in_form_of
 from serve_app.canonical import VolatileLines
 from serve_app.config import GatewayConfig
-from serve_app.http_message import HOP_BY_HOP, Headers, HttpRequest, Response, is_event_stream
+from serve_app.http_message import (
+    FIRST_ERROR_STATUS,
+    HOP_BY_HOP,
+    Headers,
+    HttpRequest,
+    Response,
+    is_event_stream,
+)
 from serve_app.metrics import ERRORS, TTFT, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.reply import Reply
@@ -28,8 +35,6 @@ RETRY_PAUSE_S = 0.2
 
 BODY_IDLE_S = 60.0
 """How long a client may pause in the middle of its request."""
-
-FIRST_ERROR_STATUS = 400
 
 
 class ReplicasLike(Protocol):
@@ -48,7 +53,7 @@ class TurnsLike(Protocol):
     """What the gateway needs to know of prompts; Turns is the real one."""
 
     async def read(
-        self, request: HttpRequest, session: SessionId | None
+        self, request: HttpRequest, session: SessionId | None, sent: bytes
     ) -> tuple[HttpRequest, RouteRequest | None]:
         """Return the request to send on, and what the router decides by, as Turns.read does."""
 
@@ -80,7 +85,7 @@ class Passthrough:
                 )
                 body = await self._read_body(headers, receive)
                 request = HttpRequest(scope["method"], path, scope["query_string"], headers, body)
-                await self._answer(self._canonical(request), reply)
+                await self._answer(self._canonical(request), body, reply)
         except ClientGone:
             return
         except Exception as error:
@@ -119,9 +124,9 @@ class Passthrough:
             self._volatile_lines_removed.inc(lines, {"pattern": pattern})
         return request.with_body(canonical.body)
 
-    async def _answer(self, request: HttpRequest, reply: Reply) -> None:
+    async def _answer(self, request: HttpRequest, sent: bytes, reply: Reply) -> None:
         session_id = find_session_id(request.headers, request.body, self._config.session_headers)
-        request, turn = await self._turns.read(request, session_id)
+        request, turn = await self._turns.read(request, session_id, sent)
         if session_id is not None:
             request = replace(request, headers=with_session_id(request.headers, session_id))
         losses = 0

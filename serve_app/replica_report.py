@@ -1,6 +1,7 @@
 """What a replica tells the router actor of itself."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from policies.kv_events import EventBatch, Snapshot
 from policies.sessions import LastTurn
@@ -15,11 +16,24 @@ class Node:
     is_head: bool
 
 
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    """With an error, of vLLM's or another."""
+    ABORTED = "aborted"
+    """By its client, or by a gateway's limit of time."""
+    LOST = "lost"
+    """Its replica or its gateway died: nobody told of its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
     """A turn whose HTTP exchange is over, however it ended.
 
     Tokens are sums over what the engine made of it, `ttft_s` is None if there was no first token.
+    `e2e_s` is from its arrival at the replica, as `ttft_s` is.
     """
 
     request: RequestId
@@ -27,6 +41,8 @@ class TurnEnd:
     cached_tokens: int
     output_tokens: int
     ttft_s: float | None
+    e2e_s: float | None = None
+    outcome: Outcome = Outcome.ANSWERED
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,16 @@ class RouteRequest:
     rejections: int = 0
     """How often that was so."""
     client: str | None = None
+    sent: "SentBody | None" = None
+    """For the router to record; it is left out once that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentBody:
+    """What a client sent, and to which path."""
+
+    path: str
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +79,33 @@ Places = Mapping[ReplicaId, int]
 
 
 @dataclass(frozen=True, slots=True)
+class RecordStatus:
+    """Where turns are recorded: on which host, in which file; how many, and why the last was not.
+
+    `error` is None once writing works again.
+    """
+
+    host: str
+    path: str
+    turns: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySeat:
+    """A gateway, by the id of its Serve replica, and the node that it runs on."""
+
+    gateway: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class RouterStatus:
     """How the router stands. `started_s_ago` tells a new one from one that lost touch.
 
     `blocks` are those known to be anywhere, `shared_blocks` those of them in the shared tier, and
-    `waiting` the requests that wait for a replica. `autoscaling` is None where Serve does not ask.
+    `waiting` the requests that wait for a replica. `autoscaling` is None where Serve does not ask,
+    and `record` where nothing is recorded.
     """
 
     block_size: int | None
@@ -86,3 +118,4 @@ class RouterStatus:
     started_s_ago: float
     tunables: Tunables
     autoscaling: Wish | None
+    record: RecordStatus | None = None

@@ -13,11 +13,12 @@ from policies.router import Router
 from policies.tunables import Tunables
 from policies.types import Decision, ReplicaId, Request, RequestId, SessionId
 from serve_app import explain, session_list, session_story
+from serve_app.config import RecordConfig
 from serve_app.fleet import Fleet
 from serve_app.metric import Sample
 from serve_app.metrics import START_TIME, SURPRISES, UNPLACED_TURNS
 from serve_app.replica_report import ReplicaReport
-from serve_app.route_request import Placement, Places, RouteRequest, RouterStatus, Why
+from serve_app.route_request import GatewaySeat, Placement, Places, RouteRequest, RouterStatus, Why
 from serve_app.router_gauges import gauges, scaling_samples
 from serve_app.scaling import ScaleQuestion, Scaling
 from serve_app.turn_records import TurnRecords
@@ -101,6 +102,7 @@ class RouterActor:
 
     async def give_up(self, request: RequestId) -> None:
         """Note that a request went elsewhere, or nowhere: no replica will report its end."""
+        self._turns.given_up(request)
         self._end(request, self._now())
 
     async def lose(self, replica: ReplicaId) -> None:
@@ -125,7 +127,7 @@ class RouterActor:
         for end in report.ends:
             if not self._turns.log.has_ended(end.request):  # else it was sent twice
                 tokens = self._router.judge(end.request, end.cached_tokens)
-                self._turns.ended(end, tokens)
+                self._turns.ended(end, replica, tokens)
             self._router.end(end.request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
@@ -150,12 +152,15 @@ class RouterActor:
         )
         return self._scaling.answer(asked, observed, now_s)
 
-    async def configure(self, tunables: Tunables, gateway: str, node: str) -> RouterStatus:
-        """Decide by these numbers from now on, as a gateway on a node says; return the status."""
+    async def configure(
+        self, tunables: Tunables, record: RecordConfig | None, seat: GatewaySeat
+    ) -> RouterStatus:
+        """Decide by these numbers from now on, and record turns so, as a gateway says."""
         now_s = self._now()
-        self._fleet.greet(gateway, node, now_s)
+        self._fleet.greet(seat, now_s)
         if tunables != self._router.tunables:
             self._router.tune(tunables)
+        self._turns.record(record)
         index = self._router.index
         return RouterStatus(
             block_size=self._fleet.block_size,
@@ -168,6 +173,7 @@ class RouterActor:
             started_s_ago=round(now_s - self._started_at_s, 1),
             tunables=tunables,
             autoscaling=self._scaling.wish,
+            record=self._turns.recorder.status if self._turns.recorder else None,
         )
 
     async def decision(self, request_id: str) -> explain.Json | None:
@@ -198,7 +204,7 @@ class RouterActor:
         started = Sample(START_TIME.name, (), self._started_at)
         now = gauges(states, self._router, self._now())
         scaling = scaling_samples(self._scaling)
-        return [started, *now, *scaling, *self._turns.totals.samples()]
+        return [started, *now, *scaling, *self._turns.samples()]
 
     def _now(self) -> float:
         """Return the time of a call, and see to it that the clock runs."""
@@ -227,6 +233,9 @@ class RouterActor:
                 self._router.end(request, now_s)
         for request in self._waiters.abandoned(now_s, ABANDONED_S):
             self._end(request, now_s)
+        running = (request for replica in self._fleet for request in self._fleet.turns(replica))
+        waiting = (one.request for one in self._router.waiting.bookings())
+        self._turns.expire([*running, *waiting], now_s)
         self._router.expire(now_s)
         if self._observer:
             self._observer.look(self._fleet.states(), self._router, now_s)

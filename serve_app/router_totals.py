@@ -28,6 +28,10 @@ class RouterTotals:
         key = metric.name, labels
         self._values[key] = self._values.get(key, 0.0) + value
 
+    def put(self, metric: Metric, value: float, *labels: str) -> None:
+        """Take over a counter that somebody else counts."""
+        self._values[metric.name, labels] = value
+
     def samples(self) -> Iterator[Sample]:
         """Yield every counter."""
         for (name, labels), value in self._values.items():

@@ -5,7 +5,8 @@ import logging
 from typing import NoReturn
 
 from policies.tunables import Tunables
-from serve_app.route_request import RouterStatus
+from serve_app.config import RecordConfig
+from serve_app.route_request import GatewaySeat, RouterStatus
 from serve_app.router_client import RouterLike, RouterSilent
 
 logger = logging.getLogger("ray.serve")
@@ -15,27 +16,28 @@ TIMEOUT_S = 5.0
 
 
 class RouterWatch:
-    """Tells the router actor the tunables again and again, as a restarted one has forgotten them.
+    """Tells the router actor its settings again and again, as a restarted one has forgotten them.
 
     `status` is None while it does not answer; `block_size` is what it last said, as that of the
-    engines stays. `settings_error` says why the settings given last were refused. `gateway` and
-    `node` are the ids of the Serve replica that watches and of where it runs.
+    engines stays. `settings_error` says why the settings given last were refused. `seat` is
+    where it watches from.
     """
 
-    def __init__(self, client: RouterLike, gateway: str, node: str) -> None:
+    def __init__(self, client: RouterLike, record: RecordConfig | None, seat: GatewaySeat) -> None:
         self.tunables = Tunables()
         self.settings_error: str | None = None
         self.status: RouterStatus | None = None
         self.block_size: int | None = None
         self._client = client
-        self._gateway, self._node = gateway, node
+        self._record = record
+        self._seat = seat
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
         while True:
             try:
                 status: RouterStatus = await self._client.call(
-                    "configure", self.tunables, self._gateway, self._node, timeout_s=TIMEOUT_S
+                    "configure", self.tunables, self._record, self._seat, timeout_s=TIMEOUT_S
                 )
             except RouterSilent as error:
                 if self.status:

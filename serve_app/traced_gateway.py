@@ -76,18 +76,18 @@ class TracedTurns:
         self._tracer = tracer
 
     async def read(
-        self, request: HttpRequest, session: SessionId | None
+        self, request: HttpRequest, session: SessionId | None, sent: bytes
     ) -> tuple[HttpRequest, RouteRequest | None]:
         """Return what Turns.read returns."""
         if not is_turn(request.method, request.path):
-            return await self._turns.read(request, session)
+            return await self._turns.read(request, session, sent)
         whole = get_current_span()
         if session is not None:
             whole.set_attribute(SESSION, session)
         if whole.is_recording() and (model := _model(request.body)):
             whole.set_attribute(MODEL, model)
         with span(self._tracer, "read_prompt") as reading:
-            request, turn = await self._turns.read(request, session)
+            request, turn = await self._turns.read(request, session, sent)
             if turn and turn.not_rendered is not None:
                 reading.set_attribute("warmturn.not_rendered", turn.not_rendered)
             elif turn and len(turn.hashes):

@@ -10,7 +10,7 @@ from serve_app.agent_metrics import counter
 from serve_app.client_name import client_name
 from serve_app.http_message import HttpRequest
 from serve_app.metrics import PREFIX_BREAK_TOKENS, PREFIX_BREAKS, PROMPTS_NOT_RENDERED
-from serve_app.route_request import RouteRequest
+from serve_app.route_request import RouteRequest, SentBody
 from serve_app.session_id import short_id
 
 if TYPE_CHECKING:  # importing it imports vLLM
@@ -37,26 +37,39 @@ class PromptsLike(Protocol):
 class Turns:
     """Reads turns. Without `prompts` only their sessions are known, for routers that need no more.
 
-    `block_size` returns the engines', or None while nobody knows it.
+    `block_size` returns the engines', or None while nobody knows it. With `keep_sent` a turn has
+    what its client sent, to be recorded.
     """
 
-    def __init__(self, prompts: PromptsLike | None, block_size: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        prompts: PromptsLike | None,
+        block_size: Callable[[], int | None],
+        *,
+        keep_sent: bool = False,
+    ) -> None:
         self._prompts = prompts
         self._block_size = block_size
+        self._keep_sent = keep_sent
         self._not_rendered = counter(PROMPTS_NOT_RENDERED)
         self._breaks = counter(PREFIX_BREAKS)
         self._break_tokens = counter(PREFIX_BREAK_TOKENS)
 
     async def read(
-        self, request: HttpRequest, session: SessionId | None
+        self, request: HttpRequest, session: SessionId | None, sent: bytes
     ) -> tuple[HttpRequest, RouteRequest | None]:
-        """Return the request to send on, and its turn; None if it has no prompt."""
+        """Return the request to send on, and its turn; None if it has no prompt.
+
+        `sent` is the body as it came from the client.
+        """
         if not is_turn(request.method, request.path):
             return request, None
         headers = dict(request.headers)
         http_id = short_id(headers.get(b"x-request-id", b"").decode("latin-1"))
         client = client_name(request.headers)
         turn = RouteRequest(RequestId(uuid.uuid4().hex), http_id, session, client=client)
+        if self._keep_sent:
+            turn.sent = SentBody(request.path, sent)
         if self._prompts:
             block_size = self._block_size()
             read = await self._prompts.read(request, session, block_size)

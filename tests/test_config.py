@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from serve_app import serve_file
-from serve_app.config import AppConfig, GatewayConfig
+from serve_app.config import AppConfig, GatewayConfig, RecordConfig
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"type": "fs", "path": "kv", "gib": 1}
@@ -44,12 +44,23 @@ def test_prefix_caching_is_on_unless_said_otherwise() -> None:
         ({"kv_offload_gib": 1, "kv_shared": {"type": "fs", "path": "kv"}}, "gib(.|\n)*required"),
         ({"kv_offload_gib": 1, "kv_shared": SHARED | {"gb": 1}}, "Extra inputs"),
         ({"kv_offload_gib": 1, "kv_shared": {"type": "tape"}}, "'fs', 'obj', 'p2p'"),
+        ({"record": {"path": "turns", "max_gib": 0}}, "greater than 0"),
+        ({"record": {"max_gib": 1}}, r"record\.path"),
+        ({"record": "turns", "router": "round_robin"}, "record needs router: warmturn"),
+        ({"record_prompts": True}, "record_prompts needs record"),
     ],
 )
 def test_bad_args_are_refused(args: dict[str, Any], reason: str) -> None:
     """What is misspelt, out of range or contradictory is an error with its reason."""
     with pytest.raises(ValidationError, match=reason):
         _config(**args)
+
+
+def test_a_path_alone_says_where_to_record() -> None:
+    """All else is as without; nothing of what was said is in it."""
+    config = _config(record="turns.jsonl")
+    assert config.record == RecordConfig(path=Path("turns.jsonl"), max_gib=4)
+    assert not config.record_prompts
 
 
 def test_clients_see_the_name_of_the_model(tmp_path: Path) -> None:

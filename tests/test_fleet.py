@@ -7,6 +7,7 @@ from policies.types import ReplicaId
 from policies.victims import Seat
 from serve_app.fleet import Fleet
 from serve_app.replica_report import Node, ReplicaReport
+from serve_app.route_request import GatewaySeat
 from tests.policies.makers import make_state
 
 R1, R2, R3 = (ReplicaId(f"r{number}") for number in (1, 2, 3))
@@ -79,9 +80,9 @@ def test_where_replicas_are() -> None:
 def test_gateways_take_part_of_their_node() -> None:
     """Ray counts them when it chooses whom to stop; one that is silent is gone."""
     fleet = make_fleet(make_report("r1", node="n1"), make_report("r2", node="n2"))
-    fleet.greet("g1", "n2", 1.0)
-    fleet.greet("g2", "n3", 5.0)
-    fleet.greet("g1", "n2", 5.0)
+    fleet.greet(GatewaySeat("g1", "n2"), 1.0)
+    fleet.greet(GatewaySeat("g2", "n3"), 5.0)
+    fleet.greet(GatewaySeat("g1", "n2"), 5.0)
     assert fleet.seats == (Seat(R1, "n1", 1), Seat(R2, "n2", 2))
     fleet.forget_gateways(6.0)
     assert fleet.seats == (Seat(R1, "n1", 1), Seat(R2, "n2", 1))

@@ -23,7 +23,7 @@ from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_actor import RouterActor
 from serve_app.scaling import ScaleQuestion
-from tests.makers import make_report, make_turn
+from tests.makers import GATEWAY, make_report, make_turn
 from tests.policies.makers import BLOCK_SIZE, make_hashes, make_state, make_stored
 
 R1, R2 = ReplicaId("r1"), ReplicaId("r2")
@@ -56,10 +56,10 @@ async def test_a_replica_out_of_step_is_asked_for_a_snapshot(actor: RouterActor)
     """After a gap, and in a new router, nothing is known until the snapshot comes."""
     stored = make_stored(1, names=[11])
     assert not await actor.report(make_report("r1", batch=EventBatch(R1, 1, 5, [stored])))
-    assert (await actor.configure(Tunables(), "g1", "n1")).synced_replicas == 0
+    assert (await actor.configure(Tunables(), None, GATEWAY)).synced_replicas == 0
     snapshot = Snapshot(R1, 1, 5, [stored])
     assert await actor.report(make_report("r1", batch=None, snapshot=snapshot))
-    assert (await actor.configure(Tunables(), "g1", "n1")).synced_replicas == 1
+    assert (await actor.configure(Tunables(), None, GATEWAY)).synced_replicas == 1
 
 
 async def test_a_lost_replica_gets_nothing_more(actor: RouterActor) -> None:
@@ -144,7 +144,7 @@ async def test_a_waiting_turn_that_is_given_up_frees_its_place(actor: RouterActo
     turn = make_turn("q1", 1, 2)
     assert await actor.decide(turn, {R1: 64}) is None
     await actor.give_up(turn.request)
-    assert (await actor.configure(Tunables(), "g1", "n1")).waiting == 0
+    assert (await actor.configure(Tunables(), None, GATEWAY)).waiting == 0
     [replica] = await actor.replicas()
     assert replica["booked_uncached_tokens"] == 0
 
@@ -201,9 +201,9 @@ async def test_tunables_change_what_is_decided_next(actor: RouterActor) -> None:
     await actor.report(make_report("r1", state=slow))
     await actor.decide(make_turn("q1", session="s1"), {R1: 64})
     await actor.report(make_report("r2"))
-    await actor.configure(Tunables(stickiness_s=60.0), "g1", "n1")
+    await actor.configure(Tunables(stickiness_s=60.0), None, GATEWAY)
     stayed = await actor.decide(make_turn("q2", 1, session="s1"), PLACES)
-    await actor.configure(Tunables(stickiness_s=0.5), "g1", "n1")
+    await actor.configure(Tunables(stickiness_s=0.5), None, GATEWAY)
     moved = await actor.decide(make_turn("q3", 1, session="s1"), PLACES)
     assert stayed is not None
     assert moved is not None
@@ -306,7 +306,7 @@ async def test_nothing_is_scaled_while_not_all_report(actor: RouterActor) -> Non
     await actor.report(make_report("r1"))
     question = ScaleQuestion(frozenset({R1, R2}), 5, 0, AutoscaleSettings())
     assert await actor.scale(question) == 5
-    wish = (await actor.configure(Tunables(), "g1", "n1")).autoscaling
+    wish = (await actor.configure(Tunables(), None, GATEWAY)).autoscaling
     assert wish is not None
     assert wish.reason == "stays at 5: r2 does not report"
 
@@ -323,7 +323,7 @@ async def test_a_request_wakes_a_fleet_that_has_no_replica(
     assert await actor.scale(ScaleQuestion(nobody, 0, 0, settings)) == 0
     assert await actor.scale(ScaleQuestion(nobody, 0, 2, settings)) == 1
     assert await actor.scale(ScaleQuestion(nobody, 1, 2, settings)) == 1
-    wish = (await actor.configure(Tunables(), "g1", "n1")).autoscaling
+    wish = (await actor.configure(Tunables(), None, GATEWAY)).autoscaling
     assert wish is not None
     assert wish.reason == "stays at 1: none runs"
 

@@ -4,12 +4,14 @@ import pytest
 
 from policies.misses import PromptTokens
 from policies.tunables import Tunables
-from policies.types import RequestId
+from policies.types import ReplicaId, RequestId
 from serve_app import session_turns
 from serve_app.replica_report import TurnEnd
 from serve_app.session_turns import SessionHistory
 from serve_app.turn_records import TurnRecords
 from tests.makers import make_decision, make_turn
+
+R1 = ReplicaId("r1")
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_a_turn_from_its_decision_to_its_end(records: TurnRecords) -> None:
     [turn] = known(records, "s1").turns
     assert (turn.http_id, turn.replica, turn.waited_s, turn.ttft_s) == ("http-q1", "r1", 1.0, None)
     tokens = PromptTokens(gpu_hit_tokens=4, first_seen_tokens=6)
-    records.ended(end("q1"), tokens)
+    records.ended(end("q1"), R1, tokens)
     assert (turn.ttft_s, turn.cached_tokens, turn.output_tokens) == (0.25, 4, 5)
     assert turn.tokens == tokens
 
@@ -57,8 +59,8 @@ def test_sums_of_a_session(records: TurnRecords) -> None:
     """A turn without a first token leaves the last one's time, and its client is the last one's."""
     for name in ("q1", "q2"):
         place(records, name, "s1")
-    records.ended(end("q1"), None)
-    records.ended(end("q2", cached_tokens=0, ttft_s=None), None)
+    records.ended(end("q1"), R1, None)
+    records.ended(end("q2", cached_tokens=0, ttft_s=None), R1, None)
     history = known(records, "s1")
     assert (history.cached_tokens, history.ended_tokens, history.ttft_s) == (4, 20, 0.25)
     assert history.client == "client-q2"
@@ -70,7 +72,7 @@ def test_a_turn_that_is_decided_on_again_is_one_turn(records: TurnRecords) -> No
     place(records, "q2", "s1", "r1")
     place(records, "q1", "s1", "r2")
     assert [turn.replica for turn in known(records, "s1").turns] == ["r2", "r1"]
-    records.ended(end("q1"), None)
+    records.ended(end("q1"), R1, None)
     assert known(records, "s1").turns[0].ttft_s == 0.25
 
 
@@ -78,7 +80,7 @@ def test_an_end_counts_once(records: TurnRecords) -> None:
     """A report may be sent twice, and of a turn that nobody heard of."""
     place(records, "q1", "s1")
     for name in ("q1", "q1", "q2"):
-        records.ended(end(name), None)
+        records.ended(end(name), R1, None)
     assert known(records, "s1").ended_tokens == 10
 
 
@@ -91,7 +93,7 @@ def test_a_long_session_forgets_its_first_turns(
         place(records, name, "s1")
     assert names(records, "s1") == ["http-q2", "http-q3"]
     assert known(records, "s1").forgotten_turns == 1
-    records.ended(end("q1"), None)
+    records.ended(end("q1"), R1, None)
     assert known(records, "s1").ended_tokens == 0
     assert len(records.sessions) == 2
 
@@ -108,5 +110,5 @@ def test_the_session_whose_last_turn_is_oldest_goes_first(
     assert names(records, "s1") == ["http-q1", "http-q3"]
     assert names(records, "s3") == ["http-q4"]
     assert len(records.sessions) == 3
-    records.ended(end("q2"), None)
+    records.ended(end("q2"), R1, None)
     assert records.sessions.get("s2") is None  # type: ignore[arg-type]

@@ -60,6 +60,7 @@ class LiveSession:
         self._next_step = first_step
         self._requests = 0
         self._seed = _seed(f"{trace.scope}/{replay}")
+        self._common_seed = _seed(trace.scope)
         self._shared_seed = _seed(f"{trace.tool_tokens}+{trace.system_tokens}")
         self._first_ids = _ids(trace.steps[0][0])[: trace.shared_blocks]
         self._merged = merged
@@ -94,7 +95,8 @@ class LiveSession:
 
     def _turn(self, recorded: TraceRequest, at_s: float) -> Turn:
         ids = _ids(recorded)
-        contents = _mix(ids.astype(np.uint64) + self._seed)
+        seeds = np.where(ids < self._trace.common_below, self._common_seed, self._seed)
+        contents = _mix(ids.astype(np.uint64) + seeds)
         shared = min(len(ids), len(self._first_ids))
         same = ids[:shared] == self._first_ids[:shared]
         positions = np.arange(shared, dtype=np.uint64) + self._shared_seed

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.kv_events import EngineHash, Event, EventBatch, Removed
-from policies.misses import Foreseen, PromptTokens, PromptWindow, foresee, judge, split_by_tier
+from policies.misses import Foreseen, PromptTokens, foresee, judge, split_by_tier
 from policies.prefix_index import Match, PrefixIndex
 from policies.types import ReplicaId, Tier
 from tests.policies.makers import make_hashes, make_stored
@@ -100,27 +100,3 @@ def test_split_by_tier(cached: int, match: Match) -> None:
     assert 0 <= split[Tier.SHARED] <= match.shared_blocks * 4
     if cached <= match.gpu_blocks * 4:
         assert split[Tier.GPU] == cached
-
-
-@given(st.lists(st.tuples(st.floats(0, 30), tokens), max_size=50))
-def test_window(steps: list[tuple[float, PromptTokens]]) -> None:
-    """A window has all that is younger than 19 twentieths of it, and nothing older than it is."""
-    window, now_s, history = PromptWindow(100.0), 0.0, []
-    for pause_s, added in steps:
-        now_s += pause_s
-        history.append((now_s, added))
-        window.add(added, now_s)
-    total = astuple(window.total(now_s))
-    young = sum((one for at_s, one in history if at_s > now_s - 95), PromptTokens())
-    all_of_it = sum((one for at_s, one in history if at_s >= now_s - 100), PromptTokens())
-    for least, found, most in zip(astuple(young), total, astuple(all_of_it), strict=True):
-        assert least <= found <= most
-
-
-def test_window_span() -> None:
-    """A new window is of the time since its first prompt."""
-    window = PromptWindow(100.0)
-    assert window.span_s(5.0) == 0
-    window.add(PromptTokens(), 10.0)
-    assert window.span_s(40.0) == 30
-    assert window.span_s(400.0) == 100
