@@ -23,9 +23,10 @@ export function few(number) {
 export function seconds(value) {
   if (!isKnown(value)) return NONE;
   const size = Math.abs(value);
+  if (size === 0) return "0 s";
   if (size >= 100) return `${grouped.format(value)} s`;
   if (size >= 10) return `${value.toFixed(1)} s`;
-  return size >= 0.1 || size === 0 ? `${value.toFixed(2)} s` : `${(value * 1000).toFixed(0)} ms`;
+  return size >= 0.1 ? `${value.toFixed(2)} s` : `${(value * 1000).toFixed(0)} ms`;
 }
 
 /** A share. */

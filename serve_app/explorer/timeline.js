@@ -48,8 +48,8 @@ function row(turn, before, lanes, most, runs) {
       bar(promptParts(turn.tokens, turn.prompt_tokens), most.tokens, count, at)),
     h("td", { class: "number tokens" }, count(turn.prompt_tokens)),
     h("td", { class: "number cached" }, percent(cached)),
-    h("td", { class: "ttft" }, h("span", { class: "number" }, time),
-      against(turn.ttft_s, turn.expected_ttft_s, most.seconds)),
+    h("td", { class: "ttft" }, h("div", { class: "pair" }, h("span", { class: "number" }, time),
+      against(turn.ttft_s, turn.expected_ttft_s, most.seconds))),
     h("td", { class: "number answer" },
       turn.output_tokens === null ? NONE : count(turn.output_tokens)),
     h("td", { class: "note" }, happenings(turn, lanes).join("; ")));
