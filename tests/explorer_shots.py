@@ -40,21 +40,28 @@ def opened(running: Browser, size: tuple[int, int], scheme: Scheme = "light") ->
 
 
 def shown(url: str) -> dict[str, str]:
-    """Return the addresses of what is worth a picture: the longest session, and a turn of it."""
+    """Return the addresses of what is worth a picture: the session that most happened to."""
 
     def ask(path: str) -> Any:
         return httpx.get(f"{url}/warmturn/{path}", timeout=30).raise_for_status().json()
 
     sessions = ask("sessions?limit=1000")["sessions"]
-    longest = max(sessions, key=lambda one: one["turns"])["session"]
-    turns = ask(f"sessions/{longest}")["turns"]
+    told = [ask(f"sessions/{one['session']}") for one in sessions]
+    session, turns = max(((one["session"], one["turns"]) for one in told), key=_happenings)
     slowest = max(turns[1:], key=lambda turn: turn["ttft_s"] or 0)["request"]
     return {
         "sessions": "#/sessions",
-        "session": f"#/sessions/{longest}",
+        "session": f"#/sessions/{session}",
         "decision": f"#/decisions/{slowest}",
         "replicas": "#/replicas",
     }
+
+
+def _happenings(told: tuple[str, list[dict[str, Any]]]) -> tuple[int, int]:
+    """Return how many replicas a session was at and breaks it had, and how long it is."""
+    _, turns = told
+    breaks = sum(turn["prefix_break"] is not None for turn in turns)
+    return len({turn["replica"] for turn in turns}) + breaks, len(turns)
 
 
 def shoot(
