@@ -1,4 +1,4 @@
-"""Where a prompt's KV lies now, told by a sample of its blocks, as all of them would be too many."""
+"""Where a prompt's KV lies now, told by a sample of its blocks: all of them would be too many."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

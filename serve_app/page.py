@@ -1,4 +1,4 @@
-"""The page of sessions: files that a browser is given, from memory and with what may not be done."""
+"""The page of sessions: files that a browser is given, and what they may not do there."""
 
 from hashlib import sha256
 from importlib.resources import files

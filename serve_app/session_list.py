@@ -53,7 +53,7 @@ def in_short(
     if history:
         told["client"] = history.client
         told["prompt_tokens"] = history.turns[-1].prompt_tokens
-        told["ttft_s"] = history.ttft_s
+        told["ttft_s"] = None if history.ttft_s is None else round(history.ttft_s, 4)
         if history.ended_tokens:
             told["hit_ratio"] = round(history.cached_tokens / history.ended_tokens, 4)
     return told

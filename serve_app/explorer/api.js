@@ -1,0 +1,86 @@
+// What the gateway knows, asked for again and again.
+
+const PERIOD_MS = 2000;
+
+/** Why there is no answer, in words. */
+export class Failure extends Error {
+  constructor(words, status = null) {
+    super(words);
+    this.status = status;
+  }
+}
+
+/** Returns the JSON of a path under this page's own; throws a Failure if there is none. */
+export async function ask(path, signal) {
+  let response;
+  try {
+    response = await fetch(path, { signal });
+  } catch (error) {
+    if (signal.aborted) throw error;
+    throw new Failure("The gateway does not answer.");
+  }
+  let body = null;
+  try {
+    body = await response.json();
+  } catch (error) {
+    if (signal.aborted) throw error;
+  }
+  if (response.ok && body !== null) return body;
+  throw new Failure(sentence(body?.error?.message ?? `the gateway answered ${response.status}`),
+    response.status);
+}
+
+function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+/**
+ * Calls `task(signal)` now and, while `goesOn()`, again two seconds after it is done, but not while
+ * nobody sees the page. `tell` gets null after each success, and a Failure otherwise.
+ */
+export class Poll {
+  constructor(task, goesOn, tell) {
+    this.task = task;
+    this.goesOn = goesOn;
+    this.tell = tell;
+    this.stopping = new AbortController();
+    this.timer = null;
+    document.addEventListener("visibilitychange", () => this.wake(), {
+      signal: this.stopping.signal,
+    });
+    this.run();
+  }
+
+  /** Asks at once if a pause is over. */
+  wake() {
+    if (this.timer === null || document.hidden || !this.goesOn()) return;
+    clearTimeout(this.timer);
+    this.run();
+  }
+
+  /** Asks nothing more. */
+  stop() {
+    clearTimeout(this.timer);
+    this.stopping.abort();
+  }
+
+  async run() {
+    const { signal } = this.stopping;
+    this.timer = null;
+    try {
+      await this.task(signal);
+      if (!signal.aborted) this.tell(null);
+    } catch (error) {
+      if (signal.aborted) return;
+      this.tell(error);
+      if (!(error instanceof Failure)) throw error;
+    } finally {
+      if (!signal.aborted) this.timer = setTimeout(() => this.again(), PERIOD_MS);
+    }
+  }
+
+  again() {
+    if (document.hidden || !this.goesOn()) this.timer = setTimeout(() => this.again(), PERIOD_MS);
+    else this.run();
+  }
+}

@@ -1,0 +1,100 @@
+// The replicas: how busy each is, what its memories hold, and how even the load is.
+
+import { ask } from "./api.js";
+import { bar, legend } from "./bars.js";
+import { facts, h, link, place, redraw, section } from "./dom.js";
+import { ago, count, few, percent } from "./format.js";
+
+const GPU = [
+  { css: "pinned", label: "in use by requests" },
+  { css: "gpu", label: "GPU, cached" },
+];
+const CPU = { css: "cpu", label: "CPU memory, cached" };
+const POISSON = 1;
+const SCALE = 2; // the gauge ends here
+
+export function replicasPage() {
+  const body = h("div");
+
+  async function refresh(signal) {
+    const told = await ask("replicas", signal);
+    redraw(body, about(told), evenness(told), table(told.replicas));
+  }
+
+  return { title: "Replicas", element: h("article", {}, h("h1", { class: "hidden" }, "Replicas"), body),
+    refresh };
+}
+
+function about({ router, settings_error: refused, replicas }) {
+  if (!router) return h("p", { class: "empty" }, "The router has not told yet how it stands.");
+  const wish = router.autoscaling;
+  return [
+    refused ? h("p", { class: "trouble", role: "alert" }, `New settings are refused: ${refused}`) : [],
+    facts([
+      ["Replicas", `${count(replicas.length)}, ${count(router.synced_replicas)} in sync`],
+      ["Requests", few(replicas.reduce((sum, one) => sum + one.requests, 0))],
+      ["Waiting at the router", count(router.waiting)],
+      ["Sessions", link(place("sessions"), count(router.sessions))],
+      ["Blocks known", count(router.blocks)],
+      ["Blocks in the shared tier", count(router.shared_blocks)],
+      ["Router up for", ago(router.started_s_ago)],
+      ["Autoscaling", wish && `wants ${count(wish.replicas)}: ${wish.reason}`],
+    ]),
+  ];
+}
+
+function evenness({ dispersion_ratio: ratio, replicas }) {
+  const requests = replicas.reduce((sum, one) => sum + one.requests, 0);
+  const at = (value) => ({ left: `${(100 * Math.min(value, SCALE)) / SCALE}%` });
+  const words = !requests ? "nothing runs"
+    : ratio < POISSON ? "more even than if requests fell at random"
+      : ratio > POISSON ? "less even than if requests fell at random"
+        : "as even as if requests fell at random";
+  const told = `${ratio.toFixed(2)}: ${words}`;
+  return section("Dispersion of running requests", "variance by mean",
+    h("div", { class: "gauge", role: "img", "aria-label": told },
+      h("b", { class: "needle", style: at(ratio) }), h("i", { style: at(POISSON) })),
+    h("div", { class: "ends", "aria-hidden": "true" }, h("span", {}, "0 even"),
+      h("span", {}, "1 Poisson"), h("span", {}, `${SCALE}+ uneven`)),
+    h("p", { class: "reason" }, h("b", {}, ratio.toFixed(2)), ` ${words}`));
+}
+
+function table(replicas) {
+  if (!replicas.length) return h("p", { class: "empty" }, "No replica reports.");
+  const heads = [["name", "Replica"], ["state", "State"], ["number", "Run"], ["number", "Wait"],
+    ["number most", "At most"], ["bar", "GPU memory"], ["bar", "CPU memory"],
+    ["number", "Resident sessions"], ["number booked", "Tokens to prefill"],
+    ["number rate", "Prefill tokens/s"]];
+  const head = h("tr", {}, heads.map(([kind, label]) => h("th", { scope: "col", class: kind }, label)));
+  return section("Load and memory", null, legend([...GPU, CPU]),
+    h("table", { class: "replicas" }, h("thead", {}, head), h("tbody", {}, replicas.map(row))));
+}
+
+function row(one) {
+  const pinned = Math.min(one.pinned_blocks, one.total_blocks);
+  const kept = Math.max(0, Math.min(one.gpu_blocks, one.total_blocks) - pinned);
+  const gpu = GPU.map((kind, at) => ({ ...kind, value: [pinned, kept][at] }));
+  const used = (pinned + kept) / one.total_blocks;
+  const cpu = one.cpu_total_blocks
+    ? [bar([{ ...CPU, value: one.cpu_blocks }], one.cpu_total_blocks, count),
+      h("small", {}, percent(one.cpu_blocks / one.cpu_total_blocks))] : "none";
+  const here = `${place("sessions")}?replica=${encodeURIComponent(one.replica)}`;
+  return h("tr", {},
+    h("th", { scope: "row", class: "name" }, link(here, one.replica)),
+    h("td", { class: "state" }, states(one)),
+    h("td", { class: "number" }, count(one.running)),
+    h("td", { class: "number" }, count(one.waiting)),
+    h("td", { class: "number most" }, count(one.max_requests)),
+    h("td", { class: "bar" }, bar(gpu, one.total_blocks, count), h("small", {}, percent(used))),
+    h("td", { class: "bar" }, cpu),
+    h("td", { class: "number" }, few(one.resident_sessions)),
+    h("td", { class: "number booked" }, count(one.booked_uncached_tokens)),
+    h("td", { class: "number rate" }, count(one.prefill_tokens_per_s)));
+}
+
+function states({ synced, draining }) {
+  const told = [];
+  if (draining) told.push(h("span", { class: "chip warn" }, "drains"));
+  if (!synced) told.push(h("span", { class: "chip warn" }, "not in sync"));
+  return told.length ? told : h("span", { class: "chip" }, "in sync");
+}

@@ -1,0 +1,52 @@
+// One session: what it is, where its KV lies, and how each of its turns went.
+
+import { ask, Failure } from "./api.js";
+import { facts, h, link, place, redraw } from "./dom.js";
+import { ago, count, few, percent, seconds } from "./format.js";
+import { timeline } from "./timeline.js";
+import { whereabouts } from "./whereabouts.js";
+
+export function sessionPage(id) {
+  const heading = h("h1", { class: "id" }, id);
+  const body = h("div", { "aria-live": "off" });
+  const crumb = h("p", { class: "crumb" }, link(place("sessions"), "Sessions"), " / ");
+  let drawn = null;
+
+  async function refresh(signal) {
+    let told;
+    try {
+      told = await ask(`sessions/${encodeURIComponent(id)}`, signal);
+    } catch (error) {
+      if (!(error instanceof Failure) || error.status !== 404) throw error;
+      redraw(body, h("p", { class: "empty" }, "No session of this name is remembered."));
+      drawn = null;
+      return;
+    }
+    const { kv, turns, forgotten_turns: forgotten, now } = told;
+    const lasting = JSON.stringify([kv, turns, now?.running, now && ago(now.seen_s_ago)]);
+    if (lasting === drawn) return;
+    drawn = lasting;
+    redraw(body, about(told), whereabouts(kv, now?.replica), timeline(turns, forgotten, now));
+  }
+
+  return { title: id, element: h("article", {}, crumb, heading, body), refresh };
+}
+
+function about({ now, client, turns }) {
+  const moves = turns.filter((turn) => turn.rule === "moved").length;
+  const splits = turns.filter((turn) => turn.rule === "split").length;
+  const breaks = turns.filter((turn) => turn.prefix_break).length;
+  const slowest = Math.max(...turns.map((turn) => turn.ttft_s ?? 0));
+  return facts([
+    ["Client", client ?? "unnamed"],
+    ["Lives on", now ? now.replica : "forgotten"],
+    ["State", now && (now.running ? h("span", { class: "running" }, "runs")
+      : `seen ${ago(now.seen_s_ago)} ago`.replace("now ago", "just now"))],
+    ["Turns", now && count(now.turns)],
+    ["Thinks", now && seconds(now.think_s)],
+    ["Cached", now && percent(now.hit_ratio)],
+    ["Slowest TTFT", turns.length ? seconds(slowest) : null],
+    ["Moves, splits", turns.length ? `${few(moves)}, ${few(splits)}` : null],
+    ["Broken prefixes", turns.length ? few(breaks) : null],
+  ]);
+}
