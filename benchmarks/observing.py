@@ -59,7 +59,7 @@ class Pair:
 
 
 def watching(endpoint: str) -> dict[str, Any]:
-    """Return every setting of `args` that watches, turned on."""
+    """Return every setting of `args` that watches, turned on: the place for those to come."""
     return {"otlp_traces_endpoint": endpoint}
 
 
