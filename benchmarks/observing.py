@@ -59,13 +59,13 @@ class Pair:
 
 
 def watching(endpoint: str) -> dict[str, Any]:
-    """Return every setting of `args` that watches, turned on."""
+    """Return every setting of `args` that watches, turned on: the place for those to come."""
     return {"otlp_traces_endpoint": endpoint}
 
 
 def observing(
-    pairs: Annotated[int, typer.Option(help="Pairs of runs.")] = 16,
-    sessions: Annotated[int, typer.Option(help="Sessions per run.")] = 48,
+    pairs: Annotated[int, typer.Option(help="Pairs of runs.")] = 12,
+    sessions: Annotated[int, typer.Option(help="Sessions per run.")] = 40,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the pairs here.")] = None,
 ) -> None:
     """Measure both services and print what is left of the throughput."""
@@ -164,6 +164,7 @@ async def _watch(http: httpx.AsyncClient, url: str, targets: list[str]) -> Async
     """Scrape the targets and read the console as long as this is open."""
 
     async def get(addresses: list[str], period_s: float) -> None:
+        await asyncio.sleep(period_s / 2)  # a run has as many periods as it is long
         while True:
             for address in addresses:
                 (await http.get(address)).raise_for_status()

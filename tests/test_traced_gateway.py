@@ -1,7 +1,9 @@
 """The spans of turns: which there are, what they say, and what they keep to themselves."""
 
 import asyncio
+import re
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -34,6 +36,8 @@ from serve_app.traced_router import TracedKVRouter
 from serve_app.turns import Turns
 from tests.test_gateway import CHAT, FakeReplicas, NoRouter
 
+ROOT = Path(__file__).parents[1]
+TRACED = ("traced_gateway", "traced_router")
 SSE: Headers = (
     (b"content-type", b"text/event-stream"),
     (REPLICA_HEADER, b"r1"),
@@ -337,3 +341,12 @@ def test_without_an_endpoint_the_router_is_the_plain_one() -> None:
     assert traced.get_request_router_class() is TracedKVRouter
     more = set(traced.request_router_kwargs.items()) - set(plain.request_router_kwargs.items())
     assert more == {("otlp_traces_endpoint", endpoint)}
+
+
+def test_every_attribute_of_ours_is_explained() -> None:
+    """In docs/operating.md, and no other is."""
+    code = [ROOT / "serve_app" / f"{name}.py" for name in ("tracing", *TRACED)]
+    named = set(re.findall(r'"(warmturn\.\w+)"', "".join(one.read_text() for one in code)))
+    text = (ROOT / "docs/operating.md").read_text()
+    section = text[text.index("## Following a turn") : text.index("## Logs")]
+    assert set(re.findall(r"`(warmturn\.\w+)`", section)) == named
