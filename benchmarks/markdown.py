@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from benchmarks.knee import Knee
 from benchmarks.simulated_runs import Spread, is_ours
 
 END = "<!-- end of tables -->"
@@ -37,3 +38,13 @@ def spread_cell(spread: Spread, form: str) -> str:
     if spread.low == spread.high:
         return f"{spread.median:{form}}"
     return f"{spread.median:{form}} ({spread.low:{form}} to {spread.high:{form}})"
+
+
+def knee_cell(own: Knee) -> str:
+    """Return a knee with its spread; of one beyond the simulated loads, on which side it is."""
+    spread = own.load
+    low = f"{'< ' if own.below else ''}{spread.low:.1f}"
+    high = f"{'> ' if own.above else ''}{spread.high:.1f}"
+    if spread.low == spread.high:
+        return low if own.below else high
+    return f"{spread.median:.1f} ({low} to {high})"

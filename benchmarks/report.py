@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.knee import Knee, at_load, best_peer, knee
-from benchmarks.markdown import commands_block, replaced, spread_cell, table
+from benchmarks.markdown import commands_block, knee_cell, replaced, spread_cell, table
 from benchmarks.simulated_runs import Measure, Runs, read_runs
 from benchmarks.simulator.measurements import TTFT_SLO_S
 
@@ -63,7 +63,7 @@ def _overview(runs: Runs) -> str:
         rows.append(
             [
                 policy,
-                _knee(own),
+                knee_cell(own),
                 _ratio(own, peers_knee),
                 _at(runs, policy, peers_knee, lambda one: one.ttft_s.p90, ".2f"),
                 _at(runs, policy, peers_knee, lambda one: one.captured_ratio, ".3f"),
@@ -93,15 +93,6 @@ def _by_load(runs: Runs, measure: Measure, form: str) -> str:
         for policy, curve in curves.items()
     ]
     return table(["policy", *(f"{load:g}" for load in runs.loads)], rows)
-
-
-def _knee(own: Knee) -> str:
-    spread = own.load
-    low = f"{'< ' if own.below else ''}{spread.low:.1f}"
-    high = f"{'> ' if own.above else ''}{spread.high:.1f}"
-    if spread.low == spread.high:
-        return low if own.below else high
-    return f"{spread.median:.1f} ({low} to {high})"
 
 
 def _ratio(own: Knee, peers: Knee | None) -> str:

@@ -72,10 +72,28 @@ class Runs:
             if one.policy == policy and load in (None, one.load) and seed in (None, one.seed)
         ]
 
+    @property
+    def sizes(self) -> list[int]:
+        """Their numbers of replicas, ascending."""
+        return sorted({one.replicas for one in self.results})
+
+    def of_size(self, replicas: int) -> "Runs":
+        """Return those with so many replicas."""
+        return Runs(self.commands, [one for one in self.results if one.replicas == replicas])
+
+    def of_load(self, load: float) -> "Runs":
+        """Return those of one load."""
+        return Runs(self.commands, [one for one in self.results if one.load == load])
+
     def of_main_size(self) -> "Runs":
         """Return those with the number of replicas that most have."""
         [(replicas, _)] = Counter(one.replicas for one in self.results).most_common(1)
-        return Runs(self.commands, [one for one in self.results if one.replicas == replicas])
+        return self.of_size(replicas)
+
+    def of_most_sizes(self) -> "Runs":
+        """Return those of the load that was simulated with most numbers of replicas."""
+        by_load = [self.of_load(load) for load in self.loads]
+        return max(by_load, key=lambda runs: len(runs.sizes))
 
     def curve(self, policy: str, measure: Measure) -> Curve:
         """Return a measure of one policy by load."""

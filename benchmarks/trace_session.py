@@ -45,8 +45,8 @@ class TraceSession:
     @property
     def own_steps(self) -> Sequence[int]:
         """The numbers of the steps that are not bursts."""
-        bursts = self.bursts or ()
-        return [number for number in range(len(self.steps)) if number not in bursts]
+        steps, bursts = range(len(self.steps)), self.bursts
+        return [number for number in steps if number not in bursts] if bursts else steps
 
     @property
     def requests(self) -> list[TraceRequest]:

@@ -1,8 +1,8 @@
 """Which of the ranked replicas a session's request takes.
 
 1. A session stays at its home, unless that costs more than the best by over `stickiness_s`.
-2. Beyond `max_session_concurrency` requests in flight there, the next one goes elsewhere, and to
-   a holder of its prefix among those that cost about the same.
+2. Beyond `max_session_concurrency` requests in flight there, the next one goes elsewhere if that
+   costs less at all, and to a holder of its prefix among those that cost about the same.
 3. A session without a home gets the replica with least running requests, resident sessions and
    KV in use, among those that cost about the same.
 4. Nothing else moves a session. No rule depends on how many replicas there are, so that adding
@@ -53,12 +53,18 @@ def _settle(ranked: Sequence[Scored], rule: Rule, why: str, tunables: Tunables) 
 
 
 def _split(ranked: Sequence[Scored], at_home: Scored, tunables: Tunables) -> Pick | None:
+    """Send a burst's next request elsewhere, where it has too many at home and another is cheaper.
+
+    Without that price each burst would have its prompt computed once more, and evict others' KV.
+    """
     most = tunables.max_session_concurrency
     running = at_home.candidate.session_requests
     others = [
         scored
         for scored in ranked
-        if scored.candidate.session_requests < most and scored.candidate.has_room
+        if scored.candidate.session_requests < most
+        and scored.candidate.has_room
+        and scored.total_s < at_home.total_s
     ]
     if running < most or not others:
         return None

@@ -24,7 +24,7 @@ class Tunables:
     """How much more than the best a replica may cost to be given a new session for its peace."""
 
     max_session_concurrency: int = 4
-    """Requests of one session in flight at its home, from which on the next go elsewhere."""
+    """Requests of one session in flight at its home, from which on the next may go elsewhere."""
 
     max_cold_prefills: int = 1
     """Cold prefills that run on one replica at a time."""

@@ -15,28 +15,24 @@ def figure(runs: Runs) -> Figure | None:
 
     None where there is but one size.
     """
-    sizes = {
-        load: sorted({one.replicas for one in runs.results if one.load == load})
-        for load in runs.loads
-    }
-    load = max(sizes, key=lambda one: len(sizes[one]))
-    if len(sizes[load]) < 2:
+    runs = runs.of_most_sizes()
+    if len(runs.sizes) < 2:
         return None
     drawn, axes = new_figure()
     for policy in runs.policies:
         costs_ms: dict[int, list[float]] = {}
-        for one in runs.of(policy, load=load):
+        for one in runs.of(policy):
             costs_ms.setdefault(one.replicas, []).append(one.decide_ms)
         if policy not in BOUNDS and len(costs_ms) > 1:
             x = sorted(costs_ms)
             draw_line(axes, policy, x, [median(costs_ms[replicas]) for replicas in x])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(sizes[load], [str(replicas) for replicas in sizes[load]])
+    axes.set_xticks(runs.sizes, [str(replicas) for replicas in runs.sizes])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     titled(
         axes,
-        f"Time that a decision takes in Python, {load:g} live sessions per replica",
+        f"Time that a decision takes in Python, {runs.loads[0]:g} live sessions per replica",
         x="replicas",
         y="milliseconds",
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from benchmarks import report
+from benchmarks import report, scale_report
 from benchmarks.knee import Knee, at_load, best_peer, knee
 from benchmarks.markdown import END
 from benchmarks.plots import __main__ as plots
@@ -172,3 +172,28 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     """Nothing is lost on the way."""
     runs = make_runs()
     assert read_runs([write(tmp_path / "runs.json", runs)]) == runs
+
+
+def test_sizes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Knees where several loads were simulated, decisions' costs at the load with most sizes."""
+    runs = make_runs()
+    larger = [
+        replace(one, replicas=64, decide_ms=1.5 * one.seed)
+        for one in runs.results
+        if one.load == 10 and one.policy != "sglang"
+    ]
+    path = write(tmp_path / "runs.json", replace(runs, results=[*runs.results, *larger]))
+    document = tmp_path / "doc.md"
+    document.write_text(f"<!-- tables: scale -->\n{END}\n")
+    scale_report.main([path], document)
+    text = document.read_text().replace("*", "")
+    assert "| policy | 4 |" in text
+    assert "| warmturn | 12.0 |" in text
+    assert "per decision at 10 sessions per replica" in text
+    assert "| policy | 4 | 64 |" in text
+    assert "| warmturn | 0.30 | 2.25 (1.50 to 3.00) |" in text
+    assert "| sglang | 0.30 |  |" in text
+    scale_report.main([path])
+    assert capsys.readouterr().out.replace("*", "").strip() in text
+    with pytest.raises(typer.BadParameter, match="none"):
+        scale_report.main([str(tmp_path / "none.json")])

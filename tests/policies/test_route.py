@@ -80,8 +80,8 @@ def test_a_home_that_takes_no_more(gone: list[Candidate]) -> None:
 
 
 def test_rule_2_a_burst_is_split() -> None:
-    """From the limit on a session's next request goes to the best other; its home stays."""
-    home = make_candidate("r1", gpu=100, session_requests=2)
+    """From the limit on a session's next request goes to a better other; its home stays."""
+    home = make_candidate("r1", gpu=100, load=busy(700), session_requests=2)
     others = make_candidate("r2", gpu=50), make_candidate("r3")
     stays = decide(home, *others, home=R1, max_session_concurrency=3)
     assert (stays.replica, stays.rule) == (R1, Rule.STAYED)
@@ -90,9 +90,16 @@ def test_rule_2_a_burst_is_split() -> None:
     assert "2 requests of its session" in split.reason
 
 
+def test_rule_2_must_pay() -> None:
+    """A burst stays together while computing its prompt elsewhere costs more than waiting."""
+    home = make_candidate("r1", gpu=100, load=busy(490), session_requests=4)
+    stays = decide(home, make_candidate("r2", gpu=50), home=R1)
+    assert (stays.replica, stays.rule) == (R1, Rule.STAYED)
+
+
 def test_rule_2_prefers_holders() -> None:
     """Of those that cost about the same, the split goes to the one that holds most."""
-    home = make_candidate("r1", gpu=100, session_requests=4)
+    home = make_candidate("r1", gpu=100, load=busy(1500), session_requests=4)
     idle, holder = make_candidate("r2", gpu=40), make_candidate("r3", gpu=80, load=busy(800))
     assert decide(home, idle, holder, home=R1).replica == R3
     far = make_candidate("r3", gpu=80, load=busy(2000))
@@ -101,9 +108,9 @@ def test_rule_2_prefers_holders() -> None:
 
 def test_rule_2_needs_another_with_room() -> None:
     """A burst stays together where no other has room, or all have their share of it."""
-    home = make_candidate("r1", gpu=100, session_requests=4)
+    home = make_candidate("r1", gpu=100, load=busy(1300), session_requests=4)
     for other in (
-        make_candidate("r2", free_blocks=10),
+        make_candidate("r2", gpu=100, free_blocks=10),
         make_candidate("r2", session_requests=4),
     ):
         assert decide(home, other, home=R1).rule is Rule.STAYED
