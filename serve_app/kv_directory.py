@@ -3,8 +3,9 @@
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -60,12 +61,11 @@ class KvDirectory:
 
     def has(self, keys: Iterable[bytes]) -> list[bool]:
         """Tell which blocks are there, by name alone."""
-        try:
-            self._check_device()
-        except OSError:
-            return [False for _ in keys]
-        # It takes any error for a no, and many blocks at a time.
-        return [os.path.exists(self._name(key)) for key in keys]  # noqa: PTH110
+        return list(self._are_there(keys))
+
+    def num_leading(self, keys: Iterable[bytes]) -> int:
+        """Return how many blocks are there before the first that isn't; look for no others."""
+        return sum(takewhile(bool, self._are_there(keys)))
 
     def load(self, key: bytes, used_at_ns: int) -> memoryview:
         """Return a block's KV, and mark it as used.
@@ -141,6 +141,16 @@ class KvDirectory:
         if room is Room.NONE:
             raise NoRoomError(f"{self._root} is full")
         return room
+
+    def _are_there(self, keys: Iterable[bytes]) -> Iterator[bool]:
+        try:
+            self._check_device()
+        except OSError:
+            yield from (False for _ in keys)
+            return
+        for key in keys:
+            # It takes any error for a no, and many blocks at a time.
+            yield os.path.exists(self._name(key))  # noqa: PTH110
 
     def _check_device(self) -> None:
         """Raise OSError unless the root is on the file system where it was opened."""

@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from vllm.v1.kv_offload.base import OffloadKey, ReqContext
 from vllm.v1.kv_offload.tiering.base import JobResult, TransferJob
@@ -72,6 +74,8 @@ class TierRequest:
     began_ns: int = field(default_factory=time.time_ns)
     asked_s: float | None = None
     """Since when it waits for lookups, and then for what they found."""
+    computed_from: float = inf
+    """The position of the first block that was in no memory of its replica."""
     keys: set[OffloadKey] = field(default_factory=set)
     """Those looked up without an answer at once."""
     ends_at: OffloadKey | None = None
@@ -92,8 +96,18 @@ class TierRequest:
         keys = self.context._offload_key_positions  # vLLM gives them only one by one
         return {bytes(key): self.used_at_ns(key) for key in keys}
 
-    def note_computed(self, blocks: int, now_s: float) -> None:
-        """Note that blocks were computed, as that is when they're stored."""
-        if self.scheduled_s is not None:
+    def note_asked(self, key: OffloadKey) -> None:
+        """Note that a block is asked for here, as it's in no memory of the replica."""
+        if position := self.context.get_offload_key_position(key):
+            self.computed_from = min(self.computed_from, position)
+
+    def note_stored(self, keys: Iterable[OffloadKey], now_s: float) -> None:
+        """Note that blocks are stored, as they are once they're computed.
+
+        Those before the first that was asked for were in GPU memory all the time.
+        """
+        positions = (self.context.get_offload_key_position(key) or 0 for key in keys)
+        computed = sum(position >= self.computed_from for position in positions)
+        if computed and self.scheduled_s is not None:
             self.computed_s = now_s - self.scheduled_s
-            self.computed += blocks
+            self.computed += computed
