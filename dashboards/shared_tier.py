@@ -19,7 +19,7 @@ SHARED_TIER = Row(
     (
         Panel(
             "Blocks asked of the shared tier",
-            "What the replica had in no memory of its own. A prompt that the tier lacks counts with "
+            "What the replica had in no memory of its own. A prompt that is not there counts with "
             "all its blocks, though one file is looked for.",
             Unit.PER_SECOND,
             _queries(("asked", QUERIES), ("found", HITS)),

@@ -36,7 +36,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 from policies.fetch_patience import PrefillPace, Rest, gives_up
 from serve_app.kv_directory import KvDirectory
 from serve_app.kv_namespace import namespace
-from serve_app.tier_job import TierJob, TierRequest
+from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
 from serve_app.tier_lookups import TierLookups
 from serve_app.tier_report import (
@@ -47,6 +47,7 @@ from serve_app.tier_report import (
     TierReport,
     metric_definitions,
 )
+from serve_app.tier_requests import TierRequest, TierRequests
 from serve_app.tier_stores import TierStores
 from serve_app.tier_touches import TierTouches
 
@@ -90,7 +91,7 @@ class SharedFsTier(SecondaryTierManager):
         self._loads = TierLoads(*memory)
         self._stores = TierStores(*memory, int(len(primary_kv_view) * STORING_SHARE))
         self._touches = TierTouches(self._directory)
-        self._requests: dict[str, TierRequest] = {}
+        self._requests = TierRequests()
         self._refused: list[TierJob] = []
         self._pace = PrefillPace()
         self._rest = Rest()
@@ -114,13 +115,13 @@ class SharedFsTier(SecondaryTierManager):
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Ask for what is computed, and nothing else, to be stored."""
-        self._requests[req_context.req_id] = TierRequest(req_context)
+        self._requests.begin(req_context)
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """Tell whether a block is there; RETRY as long as a request waits to know."""
         now_s = time.monotonic()
-        request = self._request(req_context)
+        request = self._requests.of(req_context)
         request.note_asked(key)
         if self._rest.is_on(now_s):
             return LookupResult.MISS
@@ -148,31 +149,21 @@ class SharedFsTier(SecondaryTierManager):
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Hand over the lookups of this step; its new requests wait no longer."""
         self._lookups.flush()
-        now_s = time.monotonic()
-        for req_id in context.new_req_ids:
-            if request := self._requests.get(req_id):
-                request.scheduled_s, request.asked_s = now_s, None
-        for req_id in context.preempted_req_ids:
-            if request := self._requests.get(req_id):
-                request.scheduled_s = request.asked_s = None
+        self._requests.end_step(context, time.monotonic())
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Learn from a request how long computing takes, and that its blocks are in use."""
         self._lookups.cleanup(req_context.req_id)
-        if request := self._requests.pop(req_context.req_id, None):
+        if request := self._requests.end(req_context):
             self._pace.measured(request.computed, request.computed_s)
             # Those in the tiers above were not asked for here.
             self._touches.submit(request)
-
-    def _request(self, context: ReqContext) -> TierRequest:
-        """Return what is known of a request: nothing if it's over, with jobs still to come."""
-        return self._requests.get(context.req_id) or TierRequest(context)
 
     # --- jobs ---
 
     def submit_load(self, job_metadata: TransferJob) -> None:
         """Have blocks read into the CPU tier."""
-        request = self._request(job_metadata.req_context)
+        request = self._requests.of(job_metadata.req_context)
         since_s = request.asked_s or time.monotonic()
         request.asked_s = None
         self._loads.submit(TierJob(job_metadata, list(job_metadata.keys), since_s), request)
@@ -180,7 +171,7 @@ class SharedFsTier(SecondaryTierManager):
     def submit_store(self, job_metadata: TransferJob) -> None:
         """Have blocks of the CPU tier written, which were just computed."""
         now_s = time.monotonic()
-        request = self._request(job_metadata.req_context)
+        request = self._requests.of(job_metadata.req_context)
         store = TierJob(job_metadata, list(job_metadata.keys), now_s)
         request.note_stored(store.keys, now_s)
         if not self._stores.submit(store, request):

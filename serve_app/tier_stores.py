@@ -7,7 +7,8 @@ from vllm.v1.kv_offload.tiering.base import JobId
 from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 
 from serve_app.kv_directory import KvDirectory
-from serve_app.tier_job import TierJob, TierRequest
+from serve_app.tier_job import TierJob
+from serve_app.tier_requests import TierRequest
 
 THREADS = 4
 

@@ -5,7 +5,7 @@ from functools import partial
 from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 
 from serve_app.kv_directory import KvDirectory
-from serve_app.tier_job import TierRequest
+from serve_app.tier_requests import TierRequest
 
 MAX_REQUESTS = 100
 """How many requests' blocks wait to be marked; of more they are not."""

@@ -40,9 +40,10 @@ from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
 from serve_app.host_tiering import HostTieringSpec
 from serve_app.kv_directory import KvDirectory
 from serve_app.shared_tier import SharedFsTier
-from serve_app.tier_job import TierJob, TierRequest
+from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
 from serve_app.tier_report import ABANDONED, COUNTERS, DAMAGED, EVICTED, NOT_STORED
+from serve_app.tier_requests import TierRequest
 from serve_app.tier_stores import TierStores
 from tests.test_host_offload import Rows, make_caches, make_rows
 
