@@ -4,6 +4,7 @@ from dashboards import vllm
 from dashboards.overview import NO_RESTORE
 from dashboards.panel import Dashboard, Panel, Query, Row, Unit
 from dashboards.promql import rate, ratio
+from dashboards.shared_tier import SHARED_TIER
 from serve_app.metrics import (
     INDEX_BLOCKS,
     REMOVED_BLOCKS,
@@ -103,5 +104,5 @@ KV_CACHE = Dashboard(
     "warmturn-kv-cache",
     "warmturn: KV cache",
     "Use, evictions and traffic of the KV cache's tiers.",
-    (USE, TRAFFIC),
+    (USE, TRAFFIC, SHARED_TIER),
 )

@@ -35,3 +35,16 @@ OFFLOAD_STORED_BYTES = _series("kv_offload_store_bytes_total")
 OFFLOAD_STORE_TIME = _series("kv_offload_store_time_total")
 OFFLOAD_LOADED_BYTES = _series("kv_offload_load_bytes_total")
 OFFLOAD_LOAD_TIME = _series("kv_offload_load_time_total")
+
+TIER_QUERIES = _series("kv_offload_tiering_chunk_queries_total")
+TIER_HITS = _series("kv_offload_tiering_chunk_hits_total")
+TIER_READ_BYTES = _series("kv_offload_tiering_read_bytes_total")
+TIER_READ_TIME = _series("kv_offload_tiering_read_time_total")
+TIER_WRITTEN_BYTES = _series("kv_offload_tiering_write_bytes_total")
+TIER_WRITE_TIME = _series("kv_offload_tiering_write_time_total")
+BELOW_CPU = '{tier!="0:primary"}'
+
+SHARED_DAMAGED = _series("kv_shared_damaged_files_total")
+SHARED_ABANDONED = _series("kv_shared_abandoned_blocks_total")
+SHARED_NOT_STORED = _series("kv_shared_blocks_not_stored_total")
+SHARED_EVICTED = _series("kv_shared_evicted_files_total")

@@ -87,12 +87,13 @@ def build(config: AppConfig) -> Application:
     """Build the application; replicas, placement and queues are options of its deployments.
 
     Raises:
-        EngineArgsError: vLLM does not accept the engine settings.
+        EngineArgsError: vLLM does not accept the engine settings, or no engine could have the
+            shared tier with them.
     """
     assume_cpu()
-    from serve_app import engine_args
+    from serve_app import engine_args, kv_tiers
 
-    engine_args.parse(config.engine_settings())
+    kv_tiers.check(engine_args.parse(config.engine_settings()), config)
     engine = serve.deployment(
         name="engine",
         max_constructor_retry_count=ENGINE_START_ATTEMPTS,

@@ -18,9 +18,9 @@ def check(path: Annotated[Path, typer.Argument()] = Path("serve.yaml")) -> None:
         config = serve_file.app_config(serve_file.load(path))
         # vLLM is slow to import, and an error in the file itself needs none of it.
         assume_cpu()
-        from serve_app import engine_args
+        from serve_app import engine_args, kv_tiers
 
-        engine_args.parse(config.engine_settings())
+        kv_tiers.check(engine_args.parse(config.engine_settings()), config)
     except ValueError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from error

@@ -3,15 +3,18 @@
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from serve_app import kv_file
 from serve_app.kv_file import DamagedFileError
-from serve_app.kv_space import NAMESPACE_SUFFIX, KvSpace
+from serve_app.kv_shard import NAMESPACE_SUFFIX
+from serve_app.kv_space import KvSpace
+from serve_app.kv_usage import Room
 
 TOUCH_NS = 10 * 10**9
 """How much earlier than it was a block may seem to have been used."""
@@ -58,12 +61,11 @@ class KvDirectory:
 
     def has(self, keys: Iterable[bytes]) -> list[bool]:
         """Tell which blocks are there, by name alone."""
-        try:
-            self._check_device()
-        except OSError:
-            return [False for _ in keys]
-        # It takes any error for a no, and many blocks at a time.
-        return [os.path.exists(self._name(key)) for key in keys]  # noqa: PTH110
+        return list(self._are_there(keys))
+
+    def num_leading(self, keys: Iterable[bytes]) -> int:
+        """Return how many blocks are there before the first that isn't; look for no others."""
+        return sum(takewhile(bool, self._are_there(keys)))
 
     def load(self, key: bytes, used_at_ns: int) -> memoryview:
         """Return a block's KV, and mark it as used.
@@ -79,7 +81,7 @@ class KvDirectory:
         except DamagedFileError:
             with suppress(OSError):
                 path.unlink()
-                self._space.release(self._file_bytes)  # as was reserved for it
+                self._space.release(key[0], self._file_bytes)  # as was reserved for it
             raise
         self._touch(path, used_at_ns)
         return payload
@@ -94,18 +96,13 @@ class KvDirectory:
         path = self._file(key)
         if self._touch(path, used_at_ns):
             return
-        if not self._space.reserve(self._file_bytes):
-            self._sweep(wait=True)
-            if not self._space.reserve(self._file_bytes):
-                raise NoRoomError(f"{self._root} is full")
         try:
-            self._write(path, key, payload, used_at_ns)
-        except BaseException:
-            with suppress(OSError):
-                self._space.release(self._file_bytes)
-            raise
-        if self._space.is_nearly_full():
-            self._sweep(wait=False)
+            room = self._place(path, key, payload, used_at_ns)
+        except NoRoomError:
+            self._make_room(wait=True)
+            room = self._place(path, key, payload, used_at_ns)
+        if room is Room.SCARCE:
+            self._make_room(wait=False)
 
     def touch(self, used_at_ns: Mapping[bytes, int]) -> None:
         """Mark those blocks as used that are there and were not for a while."""
@@ -115,15 +112,45 @@ class KvDirectory:
                 if path.lstat().st_mtime_ns < time_ns - TOUCH_NS:
                     self._touch(path, time_ns)
 
-    def _write(self, path: Path, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
+    def _place(self, path: Path, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> Room:
         try:
-            kv_file.write(path, self._digest, key, payload, used_at_ns)
+            return self._write(path, key, payload, used_at_ns)
         except FileNotFoundError:
             # Not the root: where a file system was mounted, nothing must go in its place.
             for directory in (self.path, path.parent):
                 with suppress(FileExistsError):
                     directory.mkdir(0o700)
-            kv_file.write(path, self._digest, key, payload, used_at_ns)
+            return self._write(path, key, payload, used_at_ns)
+
+    def _write(self, path: Path, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> Room:
+        """Write a block's file, and return how much room there was."""
+        room = Room.NONE
+        try:
+            with kv_file.placed(path, self._file_bytes) as file:
+                room = self._reserve(key)
+                kv_file.write(file, self._digest, key, payload, used_at_ns)
+        except BaseException:
+            if room is not Room.NONE:
+                with suppress(OSError):
+                    self._space.release(key[0], self._file_bytes)
+            raise
+        return room
+
+    def _reserve(self, key: bytes) -> Room:
+        room = self._space.reserve(key[0], self._file_bytes)
+        if room is Room.NONE:
+            raise NoRoomError(f"{self._root} is full")
+        return room
+
+    def _are_there(self, keys: Iterable[bytes]) -> Iterator[bool]:
+        try:
+            self._check_device()
+        except OSError:
+            yield from (False for _ in keys)
+            return
+        for key in keys:
+            # It takes any error for a no, and many blocks at a time.
+            yield os.path.exists(self._name(key))  # noqa: PTH110
 
     def _check_device(self) -> None:
         """Raise OSError unless the root is on the file system where it was opened."""
@@ -131,8 +158,8 @@ class KvDirectory:
             message = "on another file system than when it was opened, if it was"
             raise OSError(errno.ENODEV, message, str(self._root))
 
-    def _sweep(self, *, wait: bool) -> None:
-        removed = self._space.sweep(wait=wait)
+    def _make_room(self, *, wait: bool) -> None:
+        removed = self._space.make_room(self._file_bytes, wait=wait)
         if removed:
             ours = [path for path in removed if path.parents[1] == self.path]
             self.swept.put(Swept(len(removed), [bytes.fromhex(path.stem) for path in ours]))

@@ -10,7 +10,8 @@ import io
 import os
 import stat
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,24 +35,22 @@ def header(namespace: bytes, key: bytes, payload: bytes | memoryview) -> bytes:
     return HEADER.pack(MAGIC, namespace, key, len(payload), blake3(payload).digest())
 
 
-def write(
-    path: Path, namespace: bytes, key: bytes, payload: bytes | memoryview, used_at_ns: int
-) -> None:
-    """Put the file in place at once and as a whole, whoever else writes it at the same time.
+@contextmanager
+def placed(path: Path, num_bytes: int) -> Iterator[int]:
+    """Give a new file of that size, which is put in place at the end, at once and as a whole.
 
-    `used_at_ns` becomes its modification time. It's not forced to disk: what a crash of the
-    machine leaves of it is damage to the next reader.
+    Until then it has another name; whoever else writes the same does not matter. It's not forced
+    to disk: what a crash of the machine leaves of it is damage to the next reader.
 
     Raises:
-        OSError: nothing was put in place.
+        OSError: nothing was put in place, as after any other exception.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex}{TEMPORARY}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
-            _write_all(file, header(namespace, key, payload))
-            _write_all(file, payload)
-            os.utime(file, ns=(used_at_ns, used_at_ns))
+            os.truncate(file, num_bytes)
+            yield file
         finally:
             os.close(file)
         temporary.replace(path)
@@ -59,6 +58,23 @@ def write(
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def final_name(temporary: str) -> str:
+    """Return what a file is called once it's in place."""
+    return temporary[1:].removesuffix(TEMPORARY).rpartition(".")[0]
+
+
+def write(
+    file: int, namespace: bytes, key: bytes, payload: bytes | memoryview, used_at_ns: int
+) -> None:
+    """Fill a `placed` file, which has room for the header and the payload.
+
+    `used_at_ns` becomes its modification time. Raises OSError.
+    """
+    _write_all(file, header(namespace, key, payload))
+    _write_all(file, payload)
+    os.utime(file, ns=(used_at_ns, used_at_ns))
 
 
 def read(path: Path, namespace: bytes, key: bytes, payload_bytes: int) -> memoryview:

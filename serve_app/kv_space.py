@@ -1,179 +1,108 @@
 """The room that files of KV take in one directory, bounded over all processes that write there.
 
-The directory has `<namespace>.kv/<two hex digits>/<hex digits>.kv`, a file with the number of bytes
-in use, and one that is locked by who removes files. Nothing else in it is ever touched.
-
-The number is a little too high after a writer died and whenever two write the same file; each
-sweep counts anew.
+The directory has `<namespace>.kv/<two hex digits>/<hex digits>.kv`, a file with the bytes in use,
+and one that is locked by who removes files. Nothing else in it is ever touched.
 """
 
-import fcntl
 import os
-import re
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
+from serve_app.file_lock import locked
+from serve_app.kv_shard import ShardFile, remove_oldest, shard_files
+from serve_app.kv_usage import SHARDS, KvUsage, Room, total_bytes
 
-from serve_app.kv_file import TEMPORARY
-
-FILE_NAME = re.compile(r"([0-9a-f]{2}){4,64}\.kv")
-NAMESPACE_SUFFIX = ".kv"
-USAGE = "usage"
 SWEEPER = "sweeper"
 
 SWEEP_RATIO = 0.95
 """The share of the limit from which on a writer looks for files to remove."""
 
 SWEPT_RATIO = 0.85
-"""The share of the limit that a sweep leaves: it reads the whole directory, so it makes room for
-a tenth of the limit at a time."""
+"""The share of the limit to which a sweep brings the files that it looks at: so each file is looked
+at once per tenth of the limit that is written."""
 
-ENOUGH_RATIO = 0.9
-"""The share of the limit below which nobody sweeps, as another one just did."""
-
-TEMPORARY_AGE_S = 3600
-"""Age at which a file that is still being written is taken for a dead writer's."""
+SAMPLE_FILES = 2000
+"""How many files a sweep compares at least, if there are as many: the oldest tenth of these go,
+which are not all among the oldest tenth of the directory, but nearly."""
 
 
 class KvSpace:
-    """Counts and bounds the bytes in use under `root`. For any thread of any process."""
+    """Counts and bounds the bytes in use under `root`. For any thread of any process.
+
+    Names are hashes, so a shard's files are as old as all files are. A sweep looks at as many
+    shards as it needs, and the next one goes on where it ended, whichever process makes it. Only
+    when the count is lost is the whole directory read.
+    """
 
     def __init__(self, root: Path, limit_bytes: int) -> None:
         self._root = root
         self._limit_bytes = limit_bytes
+        self._usage = KvUsage(root)
 
-    def reserve(self, num_bytes: int) -> bool:
-        """Count this many bytes in, if they fit; False if a sweep is needed first.
+    def reserve(self, shard: int, num_bytes: int) -> Room:
+        """Count this many bytes in, if they fit. Their file must be there, as `KvUsage` says.
 
         Raises:
             OSError: the directory is gone, full or not writable.
         """
-        with self._usage() as file:
-            used = _number(file)
-            if used is None or used + num_bytes > self._limit_bytes:
-                return False
-            _set_number(file, used + num_bytes)
-            return True
+        scarce_bytes = SWEEP_RATIO * self._limit_bytes
+        return self._usage.reserve(shard, num_bytes, scarce_bytes, self._limit_bytes)
 
-    def release(self, num_bytes: int) -> None:
+    def release(self, shard: int, num_bytes: int) -> None:
         """Count out what was reserved and not written, or is gone; OSError as `reserve`."""
-        with self._usage() as file:
-            used = _number(file)
-            if used is not None:
-                _set_number(file, max(0, used - num_bytes))
+        self._usage.release(shard, num_bytes)
 
-    def is_nearly_full(self) -> bool:
-        """Tell whether a sweep is due; OSError as `reserve`."""
-        with self._usage() as file:
-            used = _number(file)
-        return used is None or used > SWEEP_RATIO * self._limit_bytes
+    def make_room(self, num_bytes: int, *, wait: bool) -> list[Path]:
+        """Remove files unused for long until so many bytes fit; return those removed.
 
-    def sweep(self, *, wait: bool) -> list[Path]:
-        """Remove the files unused longest if room is short; return those removed.
-
-        While another one sweeps this waits for it, or does nothing.
+        While another one does it this waits for it, or does nothing.
 
         Raises:
             OSError: as `reserve`.
         """
-        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-        with _locked(self._root / SWEEPER, how) as lock:
-            if lock is None:
-                return []
-            with self._usage() as file:
-                before = _number(file)
-            if before is not None and before < ENOUGH_RATIO * self._limit_bytes:
-                return []
-            used_at_ns, sizes = self._measure()
-            total = int(sizes.sum())
-            removed: list[Path] = []
-            if total > SWEPT_RATIO * self._limit_bytes:
-                order = np.argsort(used_at_ns, kind="stable")
-                kept = total - np.cumsum(sizes[order])
-                enough = int(np.argmax(kept <= SWEPT_RATIO * self._limit_bytes))
-                removed, freed = self._remove(int(used_at_ns[order[enough]]))
-                total -= freed
-            with self._usage() as file:
-                # Others have written meanwhile.
-                _set_number(file, total + max(0, (_number(file) or 0) - (before or 0)))
-            return removed
-
-    def _measure(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return modification times in ns and sizes of all files; remove those of dead writers."""
-        times: list[int] = []
-        sizes: list[int] = []
-        dead_ns = time.time_ns() - TEMPORARY_AGE_S * 10**9
-        for entry in self._entries():
-            with suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                if entry.name.endswith(TEMPORARY) and status.st_mtime_ns < dead_ns:
-                    with suppress(OSError):
-                        Path(entry.path).unlink()
-                        continue
-                times.append(status.st_mtime_ns)
-                sizes.append(status.st_size)
-        return np.array(times, np.int64), np.array(sizes, np.int64)
-
-    def _remove(self, used_at_ns: int) -> tuple[list[Path], int]:
-        """Remove the files not used since then that may be; return them and their bytes."""
+        most_bytes = self._limit_bytes - num_bytes
         removed: list[Path] = []
-        freed = 0
-        for entry in self._entries():
-            with suppress(OSError):
-                status = entry.stat(follow_symlinks=False)
-                if status.st_mtime_ns <= used_at_ns and FILE_NAME.fullmatch(entry.name):
-                    Path(entry.path).unlink()
-                    freed += status.st_size
-                    removed.append(Path(entry.path))
-        return removed, freed
+        if most_bytes < 0:
+            return removed
+        with locked(self._root / SWEEPER, wait=wait) as sweeper:
+            visited = 0
+            # Once around to count what is unknown, and once to remove.
+            while sweeper is not None and visited < 2 * SHARDS:
+                numbers = self._usage.read()
+                total = total_bytes(numbers)
+                if total is not None and total <= min(most_bytes, SWEEP_RATIO * self._limit_bytes):
+                    break
+                files, shards = self._sample(_next_shard(sweeper))
+                kept_bytes = min(most_bytes, SWEPT_RATIO * self._limit_bytes)
+                gone = remove_oldest(files, kept_bytes / total if total else 1.0)
+                self._usage.correct(_bytes_left(shards, files, gone), numbers)
+                _set_next_shard(sweeper, (shards[-1] + 1) % SHARDS)
+                removed += [Path(file.path) for file in gone]
+                visited += len(shards)
+        return removed
 
-    def _entries(self) -> Iterator[os.DirEntry[str]]:
-        """Yield the files of KV, and those being written."""
-        for namespace in _directories(self._root):
-            if namespace.name.endswith(NAMESPACE_SUFFIX):
-                for shard in _directories(namespace.path):
-                    with suppress(FileNotFoundError), os.scandir(shard.path) as entries:
-                        for entry in entries:
-                            if FILE_NAME.fullmatch(entry.name) or entry.name.endswith(TEMPORARY):
-                                yield entry
-
-    @contextmanager
-    def _usage(self) -> Iterator[int]:
-        with _locked(self._root / USAGE, fcntl.LOCK_EX) as file:
-            assert file is not None
-            yield file
-
-
-def _directories(path: str | Path) -> list[os.DirEntry[str]]:
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as entries:
-        return [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return []
+    def _sample(self, first: int) -> tuple[list[ShardFile], list[int]]:
+        """Return enough files, from a shard on, and the shards that they are all of."""
+        files: list[ShardFile] = []
+        shards: list[int] = []
+        while len(shards) < SHARDS and len(files) < SAMPLE_FILES:
+            shards.append((first + len(shards)) % SHARDS)
+            files += shard_files(self._root, shards[-1])
+        return files, shards
 
 
-@contextmanager
-def _locked(path: Path, how: int) -> Iterator[int | None]:
-    """Hold a lock that ends with its holder; give None where it would have to be waited for."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, how)
-        except BlockingIOError:
-            yield None
-            return
-        yield file
-    finally:
-        os.close(file)
+def _bytes_left(shards: list[int], files: list[ShardFile], gone: list[ShardFile]) -> Counter[int]:
+    left = Counter(dict.fromkeys(shards, 0))
+    for file in files:
+        left[file.shard] += file.num_bytes
+    for file in gone:
+        left[file.shard] -= file.num_bytes
+    return left
 
 
-def _number(file: int) -> int | None:
-    try:
-        return int(os.pread(file, 20, 0))
-    except ValueError:
-        return None
+def _next_shard(sweeper: int) -> int:
+    return (os.pread(sweeper, 1, 0) or b"\0")[0]
 
 
-def _set_number(file: int, number: int) -> None:
-    os.pwrite(file, b"%020d" % number, 0)
+def _set_next_shard(sweeper: int, shard: int) -> None:
+    os.pwrite(sweeper, bytes([shard]), 0)

@@ -12,7 +12,6 @@ import logging
 import stat
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +22,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import (
 from vllm.v1.kv_offload.base import (
     LookupResult,
     Medium,
-    OffloadingCounterMetadata,
     OffloadingEvent,
     OffloadingMetricMetadata,
     OffloadingSpec,
@@ -32,46 +30,33 @@ from vllm.v1.kv_offload.base import (
     RequestOffloadingContext,
     ScheduleEndContext,
 )
-from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.backpressure import BackpressureDetector
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from policies.fetch_patience import PrefillPace, Rest, gives_up
 from serve_app.kv_directory import KvDirectory
 from serve_app.kv_namespace import namespace
-from serve_app.tier_job import TierJob, TierRequest
+from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
+from serve_app.tier_lookups import TierLookups
+from serve_app.tier_report import (
+    ABANDONED,
+    DAMAGED,
+    EVICTED,
+    NOT_STORED,
+    TierReport,
+    metric_definitions,
+)
+from serve_app.tier_requests import TierRequest, TierRequests
 from serve_app.tier_stores import TierStores
+from serve_app.tier_touches import TierTouches
 
 logger = logging.getLogger(f"vllm.{__name__}")  # an engine's process shows only what is vLLM's
-
-# vLLM makes room for the next engine of a process only in names with its own.
-DAMAGED = "vllm:kv_shared_damaged_files"
-ABANDONED = "vllm:kv_shared_abandoned_blocks"
-NOT_STORED = "vllm:kv_shared_blocks_not_stored"
-EVICTED = "vllm:kv_shared_evicted_files"
-
-COUNTERS = {
-    DAMAGED: "Files of the shared KV tier that were not what had been written; they were removed.",
-    ABANDONED: "Blocks found in the shared KV tier, but computed as they came too slowly.",
-    NOT_STORED: "Blocks that could not be written to the shared KV tier.",
-    EVICTED: "Files that this replica removed from the shared KV tier to make room.",
-}
 
 STORING_SHARE = 0.25
 """The share of the CPU tier that waits to be stored at most; what comes then is not stored."""
 
 SHUTDOWN_S = 5.0
-COMPLAIN_S = 60.0
-
-
-class _Lookups(AsyncLookupManager):
-    def __init__(self, directory: KvDirectory, tier_type: str) -> None:
-        super().__init__(tier_type)
-        self._directory = directory
-
-    def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> Iterable[bool]:  # noqa: ARG002
-        return self._directory.has(keys)
 
 
 class SharedFsTier(SecondaryTierManager):
@@ -101,18 +86,17 @@ class SharedFsTier(SecondaryTierManager):
         self._chunks = primary_kv_view.cast("B")
         space = namespace(model_identity, offloading_spec.config, self.block_size_bytes)
         self._directory = self._open(Path(path), space, max_bytes)
-        self._lookups = _Lookups(self._directory, tier_type)
+        self._lookups = TierLookups(self._directory, tier_type)
         memory = (self._directory, self._chunks, self.block_size_bytes)
         self._loads = TierLoads(*memory)
         self._stores = TierStores(*memory, int(len(primary_kv_view) * STORING_SHARE))
-        self._requests: dict[str, TierRequest] = {}
+        self._touches = TierTouches(self._directory)
+        self._requests = TierRequests()
         self._refused: list[TierJob] = []
         self._pace = PrefillPace()
         self._rest = Rest()
-        self._with_events = offloading_spec.kv_events_config.enable_kv_cache_events
-        self._events: list[OffloadingEvent] = []
-        self._counts: Counter[str] = Counter()
-        self._complained_s: dict[str, float] = {}
+        with_events = offloading_spec.kv_events_config.enable_kv_cache_events
+        self._report = TierReport(with_events=with_events)
 
     def _open(self, path: Path, space: str, max_bytes: int) -> KvDirectory:
         directory = self.directory_type(path, space, self.block_size_bytes, max_bytes)
@@ -131,16 +115,17 @@ class SharedFsTier(SecondaryTierManager):
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Ask for what is computed, and nothing else, to be stored."""
-        self._requests[req_context.req_id] = TierRequest(req_context)
+        self._requests.begin(req_context)
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """Tell whether a block is there; RETRY as long as a request waits to know."""
         now_s = time.monotonic()
+        request = self._requests.of(req_context)
+        request.note_asked(key)
         if self._rest.is_on(now_s):
             return LookupResult.MISS
         found = self._lookups.lookup(key, req_context)
-        request = self._request(req_context)
         if found:
             return LookupResult.HIT
         if found is False:
@@ -159,36 +144,26 @@ class SharedFsTier(SecondaryTierManager):
         """Say that a block is not there, once, for those who believe that it is."""
         if request.ends_at is None:
             request.ends_at = key
-            self._tell([key], removed=True)
+            self._report.tell([key], removed=True)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Hand over the lookups of this step; its new requests wait no longer."""
         self._lookups.flush()
-        now_s = time.monotonic()
-        for req_id in context.new_req_ids:
-            if request := self._requests.get(req_id):
-                request.scheduled_s, request.asked_s = now_s, None
-        for req_id in context.preempted_req_ids:
-            if request := self._requests.get(req_id):
-                request.scheduled_s = request.asked_s = None
+        self._requests.end_step(context, time.monotonic())
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Learn from a request how long computing takes, and that its blocks are in use."""
         self._lookups.cleanup(req_context.req_id)
-        if request := self._requests.pop(req_context.req_id, None):
+        if request := self._requests.end(req_context):
             self._pace.measured(request.computed, request.computed_s)
             # Those in the tiers above were not asked for here.
-            self._stores.touch(request)
-
-    def _request(self, context: ReqContext) -> TierRequest:
-        """Return what is known of a request: nothing if it's over, with jobs still to come."""
-        return self._requests.get(context.req_id) or TierRequest(context)
+            self._touches.submit(request)
 
     # --- jobs ---
 
     def submit_load(self, job_metadata: TransferJob) -> None:
         """Have blocks read into the CPU tier."""
-        request = self._request(job_metadata.req_context)
+        request = self._requests.of(job_metadata.req_context)
         since_s = request.asked_s or time.monotonic()
         request.asked_s = None
         self._loads.submit(TierJob(job_metadata, list(job_metadata.keys), since_s), request)
@@ -196,9 +171,9 @@ class SharedFsTier(SecondaryTierManager):
     def submit_store(self, job_metadata: TransferJob) -> None:
         """Have blocks of the CPU tier written, which were just computed."""
         now_s = time.monotonic()
-        request = self._request(job_metadata.req_context)
+        request = self._requests.of(job_metadata.req_context)
         store = TierJob(job_metadata, list(job_metadata.keys), now_s)
-        request.note_computed(len(store.keys), now_s)
+        request.note_stored(store.keys, now_s)
         if not self._stores.submit(store, request):
             self._refused.append(store)
 
@@ -214,45 +189,40 @@ class SharedFsTier(SecondaryTierManager):
             self._note_store(store)
         while not self._directory.swept.empty():
             swept = self._directory.swept.get()
-            self._counts[EVICTED] += swept.num_files
-            self._tell([OffloadKey(key) for key in swept.keys], removed=True)
+            self._report.count(EVICTED, swept.num_files)
+            self._report.tell([OffloadKey(key) for key in swept.keys], removed=True)
         return [job.result(now_s, self.block_size_bytes) for job in (*loads, *stores)]
 
     def _note_load(self, load: TierJob, now_s: float) -> None:
         if failed := load.failed:
             self._lookups.mark_miss(failed)
         # Who reads what others wrote says so, as those may be gone.
-        self._tell(load.done, removed=False)
-        self._tell(load.damaged, removed=True)
-        self._counts[DAMAGED] += len(load.damaged)
+        self._report.tell(load.done, removed=False)
+        self._report.tell(load.damaged, removed=True)
+        self._report.count(DAMAGED, len(load.damaged))
         if load.error:
-            self._complain("blocks not read: %s", load.error)
+            self._report.complain("blocks not read: %s", load.error)
         if not load.is_over:
-            self._counts[ABANDONED] += len(load.keys) - load.ended
+            self._report.count(ABANDONED, len(load.keys) - load.ended)
             self._begin_rest(now_s, f"{len(load.done)} of {len(load.keys)} blocks so far")
         elif not failed:
             self._rest.was_fast()
 
     def _note_store(self, store: TierJob) -> None:
-        self._tell(store.done, removed=False)
+        self._report.tell(store.done, removed=False)
         if failed := len(store.keys) - len(store.done):
-            self._counts[NOT_STORED] += failed
-            self._complain("%d blocks not stored: %s", failed, store.error or "too slow")
+            self._report.count(NOT_STORED, failed)
+            self._report.complain("%d blocks not stored: %s", failed, store.error or "too slow")
 
     def _begin_rest(self, now_s: float, reason: str) -> None:
         if rest_s := self._rest.begin(now_s):
-            self._complain("slow (%s), so not asked for %.1f s", reason, rest_s)
+            self._report.complain("slow (%s), so not asked for %.1f s", reason, rest_s)
 
     # --- events and metrics ---
 
-    def _tell(self, keys: list[OffloadKey], *, removed: bool) -> None:
-        if keys and self._with_events:
-            self._events.append(OffloadingEvent(list(keys), Medium.STORAGE, removed))
-
     def take_events(self) -> Iterable[OffloadingEvent]:
         """Return which blocks came and went, since the last call."""
-        events, self._events = self._events, []
-        return events
+        return self._report.take_events()
 
     @classmethod
     def build_metric_definitions(
@@ -260,22 +230,11 @@ class SharedFsTier(SecondaryTierManager):
         extra_config: dict[str, Any],  # noqa: ARG003
     ) -> dict[str, OffloadingMetricMetadata]:
         """Return what is counted here, besides what vLLM counts of every tier."""
-        return {name: OffloadingCounterMetadata(text) for name, text in COUNTERS.items()}
+        return metric_definitions()
 
     def get_stats(self) -> OffloadingConnectorStats | None:
         """Return what was counted since the last call."""
-        stats = OffloadingConnectorStats()
-        for name, count in self._counts.items():
-            stats.increase_counter(name, count)
-        self._counts.clear()
-        return None if stats.is_empty() else stats
-
-    def _complain(self, message: str, *values: object) -> None:
-        """Log a warning, at most one of a kind each minute."""
-        now_s = time.monotonic()
-        if now_s - self._complained_s.get(message, -COMPLAIN_S) >= COMPLAIN_S:
-            self._complained_s[message] = now_s
-            logger.warning(f"shared KV tier: {message}", *values)
+        return self._report.take_stats()
 
     # --- the end ---
 
@@ -287,8 +246,8 @@ class SharedFsTier(SecondaryTierManager):
     def shutdown(self) -> None:
         """Let go of the CPU tier; threads that hang in a dead file system are left to it."""
         self.drain_jobs()
-        for end in (self._lookups.shutdown, self._loads.shutdown, self._stores.shutdown):
-            ending = threading.Thread(target=end, daemon=True)
+        for part in (self._lookups, self._loads, self._stores, self._touches):
+            ending = threading.Thread(target=part.shutdown, daemon=True)
             ending.start()
             ending.join(SHUTDOWN_S)
         self._chunks.release()

@@ -1,10 +1,9 @@
-"""What the shared tier knows of vLLM's jobs and requests."""
+"""What the shared tier knows of one of vLLM's jobs."""
 
 import threading
-import time
 from dataclasses import dataclass, field
 
-from vllm.v1.kv_offload.base import OffloadKey, ReqContext
+from vllm.v1.kv_offload.base import OffloadKey
 from vllm.v1.kv_offload.tiering.base import JobResult, TransferJob
 
 from serve_app.kv_file import DamagedFileError
@@ -62,38 +61,3 @@ class TierJob:
             transfer_time=now_s - self.job.submit_time,
             transfer_bytes=len(self.done) * block_bytes,
         )
-
-
-@dataclass(slots=True)
-class TierRequest:
-    """When a request used its blocks, how long it waits for them, and how fast it's computed."""
-
-    context: ReqContext
-    began_ns: int = field(default_factory=time.time_ns)
-    asked_s: float | None = None
-    """Since when it waits for lookups, and then for what they found."""
-    keys: set[OffloadKey] = field(default_factory=set)
-    """Those looked up without an answer at once."""
-    ends_at: OffloadKey | None = None
-    """The first block that was not there."""
-    scheduled_s: float | None = None
-    computed_s: float = 0.0
-    computed: int = 0
-
-    def used_at_ns(self, key: OffloadKey) -> int:
-        """Return when a block was used last: the later in the prompt, the earlier.
-
-        A block is of no use without those before it, so they must not go first.
-        """
-        return self.began_ns - 1000 * (self.context.get_offload_key_position(key) or 0)
-
-    def all_used_at_ns(self) -> dict[bytes, int]:
-        """Return the same for all blocks of the request, in whatever tier they are."""
-        keys = self.context._offload_key_positions  # vLLM gives them only one by one
-        return {bytes(key): self.used_at_ns(key) for key in keys}
-
-    def note_computed(self, blocks: int, now_s: float) -> None:
-        """Note that blocks were computed, as that is when they're stored."""
-        if self.scheduled_s is not None:
-            self.computed_s = now_s - self.scheduled_s
-            self.computed += blocks

@@ -9,7 +9,8 @@ from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 from policies.fetch_patience import gives_up
 from serve_app.kv_directory import KvDirectory
 from serve_app.kv_file import DamagedFileError
-from serve_app.tier_job import TierJob, TierRequest
+from serve_app.tier_job import TierJob
+from serve_app.tier_requests import TierRequest
 
 THREADS = 8
 

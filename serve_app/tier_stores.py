@@ -7,18 +7,13 @@ from vllm.v1.kv_offload.tiering.base import JobId
 from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 
 from serve_app.kv_directory import KvDirectory
-from serve_app.tier_job import TierJob, TierRequest
+from serve_app.tier_job import TierJob
+from serve_app.tier_requests import TierRequest
 
 THREADS = 4
 
 TIMEOUT_S = 30.0
 """Time after which a store lets go of its blocks in the CPU tier, and none begins for as long."""
-
-TOUCHING = -1
-"""The number of what is no job of vLLM's: marking blocks as used."""
-
-MAX_TOUCHING = 100
-"""How many requests' blocks wait to be marked; of more they are not."""
 
 
 class TierStores:
@@ -37,7 +32,6 @@ class TierStores:
         self._threads = DualQueueThreadPool(0, THREADS, "kv-shared-write")
         self._jobs: dict[JobId, TierJob] = {}
         self._rests_until_s = 0.0
-        self._touching = 0
 
     def submit(self, store: TierJob, request: TierRequest) -> bool:
         """Have blocks written; False if the disk doesn't keep up."""
@@ -54,16 +48,9 @@ class TierStores:
         self._threads.enqueue_store(store.job.job_id, len(tasks), tasks)
         return True
 
-    def touch(self, request: TierRequest) -> None:
-        """Have the blocks that a request used marked so."""
-        if self._touching < MAX_TOUCHING:
-            self._touching += 1
-            task = partial(self._directory.touch, request.all_used_at_ns())
-            self._threads.enqueue_store(TOUCHING, 1, [task])
-
     def take_ended(self, now_s: float) -> list[TierJob]:
         """Return the stores that are over or took too long; the threads touch them no more."""
-        self._touching -= sum(job_id == TOUCHING for job_id, _, _ in self._threads.get_finished())
+        self._threads.get_finished()  # which knows jobs only as a whole
         ended = [
             store
             for store in self._jobs.values()

@@ -1,6 +1,7 @@
 """Files of KV are whole and the right ones, or missing; and they stay within their bound."""
 
 import errno
+import fcntl
 import os
 import resource
 import stat
@@ -12,14 +13,18 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serve_app import kv_file, kv_space
 from serve_app.kv_directory import KvDirectory, NoRoomError
 from serve_app.kv_file import HEADER, DamagedFileError
-from serve_app.kv_space import SWEEP_RATIO, SWEPT_RATIO, TEMPORARY_AGE_S, USAGE
+from serve_app.kv_shard import TEMPORARY_AGE_S, ShardFile, shard_files
+from serve_app.kv_space import SWEEP_RATIO, SWEPT_RATIO
+from serve_app.kv_usage import SHARDS, USAGE, KvUsage, total_bytes
 
 PAYLOAD_BYTES = 1000
 FILE_BYTES = HEADER.size + PAYLOAD_BYTES
@@ -46,6 +51,13 @@ def files(root: Path) -> list[Path]:
 def bytes_in(root: Path) -> int:
     """Return the bytes of all those."""
     return sum(path.stat().st_size for path in files(root))
+
+
+def counted(root: Path) -> int:
+    """Return the bytes that are counted as in use."""
+    total = total_bytes(KvUsage(root).read())
+    assert total is not None
+    return total
 
 
 @contextmanager
@@ -124,7 +136,7 @@ def test_any_damage_is_a_miss(data: st.DataObject) -> None:
         except DamagedFileError:
             assert damaged != whole
             assert kv.has([key]) == [False]
-            assert int((Path(name) / USAGE).read_bytes()) == 0
+            assert counted(Path(name)) == 0
 
 
 def test_what_is_no_file_is_damage_and_waits_for_nobody(tmp_path: Path) -> None:
@@ -158,7 +170,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
         kv.store(*block(2), time.time_ns())
     assert raised.value.errno == errno.EFBIG
     assert len(files(tmp_path)) == 1
-    assert int((tmp_path / USAGE).read_bytes()) == FILE_BYTES
+    assert counted(tmp_path) == FILE_BYTES
     kv.store(*block(2), time.time_ns())
     assert kv.load(block(2)[0], time.time_ns()) == block(2)[1]
 
@@ -221,7 +233,7 @@ def test_the_bound_holds_and_the_oldest_go(tmp_path: Path) -> None:
     assert left == list(range(350 - len(left), 350))
     assert len(left) >= SWEPT_RATIO * 100 - 2
     assert sorted(removed) == sorted(block(number)[0] for number in range(1, 350 - len(left)))
-    assert int((tmp_path / USAGE).read_bytes()) == bytes_in(tmp_path)
+    assert counted(tmp_path) == bytes_in(tmp_path)
 
 
 def test_a_smaller_limit_is_reached_by_the_next_store(tmp_path: Path) -> None:
@@ -265,19 +277,19 @@ def test_a_file_that_may_not_be_removed_is_kept(
     kv = directory(tmp_path, limit_bytes=10 * FILE_BYTES)
     kv.store(*block(0), 0)
     (fixed,) = files(tmp_path)
-    unlink = Path.unlink
+    unlink = os.unlink
 
-    def refuse(path: Path, missing_ok: bool = False) -> None:
-        if path == fixed:
-            raise PermissionError(errno.EPERM, "not permitted", str(path))
-        unlink(path, missing_ok)
+    def refuse(path: str) -> None:
+        if path == str(fixed):
+            raise PermissionError(errno.EPERM, "not permitted", path)
+        unlink(path)
 
-    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
     for number in range(1, 30):
         kv.store(*block(number), number)
     assert fixed.exists()
     assert bytes_in(tmp_path) <= 10 * FILE_BYTES
-    assert int((tmp_path / USAGE).read_bytes()) == bytes_in(tmp_path)
+    assert counted(tmp_path) == bytes_in(tmp_path)
 
 
 def test_one_file_larger_than_the_limit_is_refused(tmp_path: Path) -> None:
@@ -312,7 +324,86 @@ def test_a_lost_count_is_counted_anew(tmp_path: Path) -> None:
         (tmp_path / USAGE).write_bytes(content)
         number = len(files(tmp_path))
         kv.store(*block(number), number)
-        assert int((tmp_path / USAGE).read_bytes()) == bytes_in(tmp_path)
+        assert counted(tmp_path) == bytes_in(tmp_path)
+
+
+def test_of_many_files_the_oldest_go_nearly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sweeps that compare few of them keep to the limit, and to what was used last."""
+    monkeypatch.setattr(kv_space, "SAMPLE_FILES", 200)
+    limit_bytes = 2000 * FILE_BYTES
+    kv = directory(tmp_path, limit_bytes=limit_bytes)
+    for number in range(5000):
+        kv.store(*block(number), number)
+        assert counted(tmp_path) <= limit_bytes
+    left = [number for number in range(5000) if kv.has([block(number)[0]]) == [True]]
+    assert counted(tmp_path) == bytes_in(tmp_path) == len(left) * FILE_BYTES
+    assert len(left) >= (SWEPT_RATIO - 0.02) * 2000
+    assert left[-1500:] == list(range(3500, 5000))
+
+
+def test_a_sweep_reads_a_part_of_a_large_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that makes room reads a few shards, and the next ones read the others."""
+    monkeypatch.setattr(kv_space, "SAMPLE_FILES", 100)
+    kv = directory(tmp_path, limit_bytes=2000 * FILE_BYTES)
+    for number in range(1900):
+        kv.store(*block(number), number)
+    read: list[int] = []
+
+    def note(root: Path, shard: int) -> list[ShardFile]:
+        read.append(shard)
+        return shard_files(root, shard)
+
+    monkeypatch.setattr(kv_space, "shard_files", note)
+    kv.store(*block(1900), 1900)
+    assert 0 < len(read) <= 16
+    for number in range(1901, 2200):
+        kv.store(*block(number), number)
+    assert len(set(read)) == SHARDS
+
+
+def test_what_is_being_written_stays_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep between the reservation of a block's bytes and the end of its file misses nothing."""
+    kv = directory(tmp_path, limit_bytes=10 * FILE_BYTES)
+    for number in range(8):
+        kv.store(*block(number), number)
+    write, is_outer = kv_file.write, True
+
+    def write_slowly(*args: Any) -> None:
+        nonlocal is_outer
+        if is_outer:
+            is_outer = False
+            for number in range(9, 12):
+                kv.store(*block(number), number)
+            assert not kv.swept.empty()
+            assert counted(tmp_path) == bytes_in(tmp_path)
+        write(*args)
+
+    monkeypatch.setattr(kv_file, "write", write_slowly)
+    kv.store(*block(8), 8)
+    assert counted(tmp_path) == bytes_in(tmp_path)
+    assert bytes_in(tmp_path) <= 10 * FILE_BYTES
+
+
+def test_a_store_takes_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As each is a way to the server and back where the directory is on a network."""
+    kv = directory(tmp_path)
+    kv.store(*block(0), 0)
+    taken: list[int] = []
+    flock = fcntl.flock
+
+    def note(file: int, how: int) -> None:
+        taken.append(how)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", note)
+    kv.store(*block(1), 1)
+    assert len(taken) == 1
 
 
 WRITER = """

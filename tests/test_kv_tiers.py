@@ -9,14 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 from vllm.config import ParallelConfig
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from serve_app import engine_args, kv_tiers
+from serve_app.check import check
 from serve_app.config import AppConfig
 from serve_app.engine_args import EngineArgsError
-from serve_app.kv_tiers import NOT_IN_KV, check_workers, place_kv
+from serve_app.kv_settings import NOT_IN_KV
+from serve_app.kv_tiers import check_workers, place_kv
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -164,6 +167,38 @@ def test_what_cannot_work_is_refused(
     """Tiers that the CPU build lacks, replicas over several nodes, and weak hashes."""
     with pytest.raises(EngineArgsError, match=reason):
         placed(model, engine, kv_shared=tier)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tier", "reason"),
+    [
+        ({}, {"type": "obj", "bucket": "b"}, "kv_shared.type obj: vLLM has this tier for acc"),
+        ({"engine": {"nnodes": 2}}, shared(), "must be on one node"),
+        ({"engine": {"prefix_caching_hash_algo": "xxhash"}}, shared(), "one hash"),
+        ({"model": "s3://bucket/model"}, shared(), "weights in an object store"),
+        ({}, shared(), None),
+        ({"kv_offload_gib": 0}, None, None),
+    ],
+)
+def test_a_file_is_checked_for_what_deployment_refuses(
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    settings: dict[str, Any],
+    tier: dict[str, Any] | None,
+    reason: str | None,
+) -> None:
+    """`serve_app.check` says so without a cluster."""
+    args = {"model": str(model), "kv_offload_gib": 0.001, "kv_shared": tier} | settings
+    application = {"name": "warmturn", "import_path": "serve_app.app:build", "args": args}
+    path = tmp_path / "serve.yaml"
+    path.write_text(json.dumps({"applications": [application]}))
+    if reason is None:
+        check(path)
+        return
+    with pytest.raises(typer.Exit):
+        check(path)
+    assert reason in capsys.readouterr().err
 
 
 def test_workers_that_ray_placed_are_refused() -> None:

@@ -39,16 +39,11 @@ from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
 
 from serve_app.host_tiering import HostTieringSpec
 from serve_app.kv_directory import KvDirectory
-from serve_app.shared_tier import (
-    ABANDONED,
-    COUNTERS,
-    DAMAGED,
-    EVICTED,
-    NOT_STORED,
-    SharedFsTier,
-)
+from serve_app.shared_tier import SharedFsTier
 from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
+from serve_app.tier_report import ABANDONED, COUNTERS, DAMAGED, EVICTED, NOT_STORED
+from serve_app.tier_requests import TierRequest
 from serve_app.tier_stores import TierStores
 from tests.test_host_offload import Rows, make_caches, make_rows
 
@@ -61,12 +56,17 @@ class HeldDirectory(KvDirectory):
     """A directory whose every call takes as long as `delay_s` says."""
 
     delay_s = 0.0
+    touch_s = 0.0
     is_full = False
     slow_keys: Collection[bytes] = ()
 
     def has(self, keys: Any) -> list[bool]:
         time.sleep(self.delay_s)
         return super().has(keys)
+
+    def num_leading(self, keys: Any) -> int:
+        time.sleep(self.delay_s)
+        return super().num_leading(keys)
 
     def load(self, key: bytes, used_at_ns: int) -> memoryview:
         time.sleep(self.delay_s)
@@ -79,6 +79,10 @@ class HeldDirectory(KvDirectory):
         if self.is_full:
             raise OSError(28, "No space left on device")
         super().store(key, payload, used_at_ns)
+
+    def touch(self, used_at_ns: Any) -> None:
+        time.sleep(self.touch_s)
+        super().touch(used_at_ns)
 
 
 class HeldTier(SharedFsTier):
@@ -523,6 +527,36 @@ def test_stores_that_wait_pin_a_share_of_the_cpu_tier_only(start: Start) -> None
     engine.step()
     assert engine.counts[NOT_STORED] == 16
     assert sorted(engine.told(removed=False)) == keys_of(0, 8)
+
+
+def test_marking_blocks_as_used_delays_no_store(start: Start) -> None:
+    """While the blocks of many requests are marked slowly, new ones are written."""
+    engine = start()[1]
+    engine.tier.held.touch_s = 1.0
+    for request in range(6):
+        engine.found(f"a{request}", keys_of(1))
+        engine.manager.on_request_finished(ReqContext(f"a{request}"))
+    began_s = time.monotonic()
+    engine.compute("b", keys_of(2), [0, 1, 2, 3])
+    engine.settle()
+    assert time.monotonic() - began_s < 0.9
+    engine.tier.held.touch_s = 0.0
+
+
+def test_what_was_only_copied_is_not_counted_as_computed() -> None:
+    """A prompt found in GPU memory up to its last blocks is stored whole, if it's not elsewhere."""
+    context = ReqContext("a")
+    keys = keys_of(1, 20)
+    for position, key in enumerate(keys):
+        context.set_offload_key_position(key, (position + 1) * 16)
+    request = TierRequest(context)
+    request.note_asked(keys[17])
+    request.note_asked(keys[18])
+    request.scheduled_s = 1.0
+    request.note_stored(keys[:17], 1.5)
+    assert (request.computed, request.computed_s) == (0, 0.0)
+    request.note_stored(keys[10:], 3.0)
+    assert (request.computed, request.computed_s) == (3, 2.0)
 
 
 @pytest.mark.parametrize("way", ["load", "store"])

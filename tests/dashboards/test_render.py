@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 from typer.testing import CliRunner
+from vllm.v1.kv_offload.tiering.base import TieringOffloadingMetrics
 
 from dashboards import render, vllm
 from dashboards.alerts import ALERTS
@@ -15,6 +16,7 @@ from dashboards.panel import Dashboard
 from dashboards.recordings import RECORDINGS
 from dashboards.registry import DASHBOARDS
 from serve_app.metrics import METRICS
+from serve_app.tier_report import COUNTERS
 
 BY_UID = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=list(DASHBOARDS))
 
@@ -107,6 +109,23 @@ def test_every_vllm_series_is_looked_at() -> None:
     exprs = " ".join(query.expr for one in DASHBOARDS.values() for query in one.queries)
     listed = [value for name, value in vars(vllm).items() if name.isupper()]
     assert [value for value in listed if value not in exprs] == []
+
+
+def test_what_the_shared_tier_counts_is_looked_at() -> None:
+    """Under the names that vLLM and the tier give it, as Ray's agent exports them."""
+    exprs = " ".join(query.expr for one in DASHBOARDS.values() for query in one.queries)
+    tiering = TieringOffloadingMetrics
+    names = [
+        *COUNTERS,
+        tiering.CHUNK_QUERIES,
+        tiering.CHUNK_HITS,
+        tiering.READ_BYTES,
+        tiering.READ_TIME,
+        tiering.WRITE_BYTES,
+        tiering.WRITE_TIME,
+    ]
+    series = ["ray_" + name.replace(":", "_") + "_total" for name in names]
+    assert [one for one in series if one not in exprs] == []
 
 
 def test_alerts_say_what_to_do() -> None:

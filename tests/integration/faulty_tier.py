@@ -34,6 +34,12 @@ class FaultyDirectory(KvDirectory):
         self._wait()
         return found
 
+    def num_leading(self, keys: Iterable[bytes]) -> int:
+        """Answer late when slow."""
+        leading = super().num_leading(keys)
+        self._wait()
+        return leading
+
     def load(self, key: bytes, used_at_ns: int) -> memoryview:
         """Read late when slow."""
         self._wait()

@@ -26,6 +26,7 @@ from dashboards.recordings import RECORDINGS
 from dashboards.registry import DASHBOARDS
 from dashboards.render import ROOT, RULES
 from dashboards.routing import NO_TURN_WAITED
+from dashboards.shared_tier import NO_SHARED
 from serve_app.local_cluster import LocalCluster
 from serve_app.metrics import PROMPT_TOKENS
 from tests.integration.conftest import Service
@@ -212,4 +213,5 @@ def test_every_query_answers(
         "no request failed",
         NO_TURN_WAITED,
         NOT_ASKED,
+        NO_SHARED,
     }

@@ -20,7 +20,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from serve_app import engine_args
 from serve_app.config import AppConfig
 from serve_app.kv_tiers import place_kv
-from serve_app.shared_tier import DAMAGED, NOT_STORED
+from serve_app.tier_report import DAMAGED, NOT_STORED
 from tests.integration.conftest import BLOCK_TOKENS, ENGINE_ENVIRONMENT, SMALL_ENGINE
 from tests.integration.faulty_tier import FAULT, FULL, SLOW
 

@@ -1,0 +1,83 @@
+"""What the shared tier knows of vLLM's requests."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from vllm.v1.kv_offload.base import OffloadKey, ReqContext, ScheduleEndContext
+
+
+@dataclass(slots=True)
+class TierRequest:
+    """When a request used its blocks, how long it waits for them, and how fast it's computed."""
+
+    context: ReqContext
+    began_ns: int = field(default_factory=time.time_ns)
+    asked_s: float | None = None
+    """Since when it waits for lookups, and then for what they found."""
+    computed_from: float = inf
+    """The position of the first block that was in no memory of its replica."""
+    keys: set[OffloadKey] = field(default_factory=set)
+    """Those looked up without an answer at once."""
+    ends_at: OffloadKey | None = None
+    """The first block that was not there."""
+    scheduled_s: float | None = None
+    computed_s: float = 0.0
+    computed: int = 0
+
+    def used_at_ns(self, key: OffloadKey) -> int:
+        """Return when a block was used last: the later in the prompt, the earlier.
+
+        A block is of no use without those before it, so they must not go first.
+        """
+        return self.began_ns - 1000 * (self.context.get_offload_key_position(key) or 0)
+
+    def all_used_at_ns(self) -> dict[bytes, int]:
+        """Return the same for all blocks of the request, in whatever tier they are."""
+        keys = self.context._offload_key_positions  # vLLM gives them only one by one
+        return {bytes(key): self.used_at_ns(key) for key in keys}
+
+    def note_asked(self, key: OffloadKey) -> None:
+        """Note that a block is asked for here, as it's in no memory of the replica."""
+        if position := self.context.get_offload_key_position(key):
+            self.computed_from = min(self.computed_from, position)
+
+    def note_stored(self, keys: Iterable[OffloadKey], now_s: float) -> None:
+        """Note that blocks are stored, as they are once they're computed.
+
+        Those before the first that was asked for were in GPU memory all the time.
+        """
+        positions = (self.context.get_offload_key_position(key) or 0 for key in keys)
+        computed = sum(position >= self.computed_from for position in positions)
+        if computed and self.scheduled_s is not None:
+            self.computed_s = now_s - self.scheduled_s
+            self.computed += computed
+
+
+class TierRequests:
+    """The requests that are not over."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, TierRequest] = {}
+
+    def begin(self, context: ReqContext) -> None:
+        """Know of a request from now on."""
+        self._requests[context.req_id] = TierRequest(context)
+
+    def of(self, context: ReqContext) -> TierRequest:
+        """Return what is known of a request: nothing if it's over, with jobs still to come."""
+        return self._requests.get(context.req_id) or TierRequest(context)
+
+    def end_step(self, context: ScheduleEndContext, now_s: float) -> None:
+        """Note who was scheduled in a step, and so waits no longer, and who lost its place."""
+        for req_id in context.new_req_ids:
+            if request := self._requests.get(req_id):
+                request.scheduled_s, request.asked_s = now_s, None
+        for req_id in context.preempted_req_ids:
+            if request := self._requests.get(req_id):
+                request.scheduled_s = request.asked_s = None
+
+    def end(self, context: ReqContext) -> TierRequest | None:
+        """Forget a request; return what was known of it."""
+        return self._requests.pop(context.req_id, None)
