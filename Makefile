@@ -31,7 +31,7 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 
 unit: $(VENV)/ready prometheus
-	$(BIN)/pytest -q -m "not integration"
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not integration"
 
 integration: $(VENV)/ready prometheus chromium
 	$(BIN)/pytest -v -m integration
