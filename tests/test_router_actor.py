@@ -16,7 +16,7 @@ from policies.prefix_break import Kind, PrefixBreak
 from policies.sessions import LastTurn
 from policies.tunables import Tunables
 from policies.types import ReplicaId, RequestId, Rule, SessionId, Tier
-from serve_app import router_actor
+from serve_app import router_actor, session_list
 from serve_app.metric import Owner
 from serve_app.metrics import DEMANDED_REPLICAS, METRICS, WISHED_REPLICAS
 from serve_app.replica_report import TurnEnd
@@ -502,3 +502,18 @@ async def test_what_a_replica_holds_in_each_tier(actor: RouterActor) -> None:
     await actor.report(make_report("r1", batch=batch, cpu_tokens=100 * BLOCK_SIZE))
     [told] = await actor.replicas()
     assert (told["gpu_blocks"], told["cpu_blocks"], told["cpu_total_blocks"]) == (1, 2, 100)
+
+
+async def test_a_long_list_of_sessions_keeps_nobody_waiting(
+    actor: RouterActor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told in parts, and other calls are answered between them."""
+    monkeypatch.setattr(session_list, "AT_ONCE", 1)
+    await actor.report(make_report("r1"))
+    for name in ("one", "two", "three"):
+        await actor.decide(make_turn(name, 1, session=name), {R1: 64})
+    listing = asyncio.create_task(actor.sessions(10))
+    await asyncio.sleep(0)
+    assert await actor.decision("http-one") is not None
+    assert not listing.done()
+    assert len(json.loads(await listing)["sessions"]) == 3

@@ -13,7 +13,7 @@ export const TOKENS = [
   { name: "first_seen_tokens", css: "first", label: "first seen" },
 ];
 
-const UNKNOWN = { css: "unknown", label: "not known yet" };
+const UNKNOWN = { css: "unknown", label: "not known" };
 
 /** A bar of {css, label, value} as wide as `whole` is to their sum; `say` tells a value. */
 export function bar(parts, whole, say, ...more) {

@@ -19,7 +19,7 @@ function fill(element, attributes, children) {
     else if (name === "style") setStyle(element, value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
   return element;
 }
 

@@ -3,7 +3,7 @@
 import { h, link, place, svg } from "./dom.js";
 
 const LANE_PX = 14;
-const ROW_PX = 32;
+const ROW_PX = 36; // as in charts.css
 const MOST = 8; // beyond these, replicas share the last lane
 
 /** Lanes of the replicas of `turns`, in the order of their first turns. */

@@ -10,6 +10,10 @@ const GPU = [
   { css: "gpu", label: "GPU, cached" },
 ];
 const CPU = { css: "cpu", label: "CPU memory, cached" };
+const HEADS = [["name", "Replica"], ["state", "State"], ["number", "Run"], ["number", "Wait"],
+  ["number most", "At most"], ["bar", "GPU memory"], ["bar", "CPU memory"],
+  ["number", "Resident sessions"], ["number booked", "Tokens to prefill"],
+  ["number rate", "Prefill tokens/s"]];
 const POISSON = 1;
 const SCALE = 2; // the gauge ends here
 
@@ -61,11 +65,7 @@ function evenness({ dispersion_ratio: ratio, replicas }) {
 
 function table(replicas) {
   if (!replicas.length) return h("p", { class: "empty" }, "No replica reports.");
-  const heads = [["name", "Replica"], ["state", "State"], ["number", "Run"], ["number", "Wait"],
-    ["number most", "At most"], ["bar", "GPU memory"], ["bar", "CPU memory"],
-    ["number", "Resident sessions"], ["number booked", "Tokens to prefill"],
-    ["number rate", "Prefill tokens/s"]];
-  const head = h("tr", {}, heads.map(([kind, label]) => h("th", { scope: "col", class: kind }, label)));
+  const head = h("tr", {}, HEADS.map(([kind, label]) => h("th", { scope: "col", class: kind }, label)));
   return section("Load and memory", null, legend([...GPU, CPU]),
     h("table", { class: "replicas" }, h("thead", {}, head), h("tbody", {}, replicas.map(row))));
 }
@@ -79,17 +79,12 @@ function row(one) {
     ? [bar([{ ...CPU, value: one.cpu_blocks }], one.cpu_total_blocks, count),
       h("small", {}, percent(one.cpu_blocks / one.cpu_total_blocks))] : "none";
   const here = `${place("sessions")}?replica=${encodeURIComponent(one.replica)}`;
-  return h("tr", {},
-    h("th", { scope: "row", class: "name" }, link(here, one.replica)),
-    h("td", { class: "state" }, states(one)),
-    h("td", { class: "number" }, count(one.running)),
-    h("td", { class: "number" }, count(one.waiting)),
-    h("td", { class: "number most" }, count(one.max_requests)),
-    h("td", { class: "bar" }, bar(gpu, one.total_blocks, count), h("small", {}, percent(used))),
-    h("td", { class: "bar" }, cpu),
-    h("td", { class: "number" }, few(one.resident_sessions)),
-    h("td", { class: "number booked" }, count(one.booked_uncached_tokens)),
-    h("td", { class: "number rate" }, count(one.prefill_tokens_per_s)));
+  const told = [link(here, one.replica), states(one), count(one.running), count(one.waiting),
+    count(one.max_requests), [bar(gpu, one.total_blocks, count), h("small", {}, percent(used))], cpu,
+    few(one.resident_sessions), count(one.booked_uncached_tokens), count(one.prefill_tokens_per_s)];
+  return h("tr", {}, HEADS.map(([kind, label], at) => (at
+    ? h("td", { class: kind, "data-label": label }, told[at])
+    : h("th", { scope: "row", class: kind }, told[at]))));
 }
 
 function states({ synced, draining }) {

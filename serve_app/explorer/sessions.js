@@ -45,7 +45,7 @@ export function sessionsPage(query) {
     "aria-label": "Part of a session's name", value: query.get("text"), oninput: show });
   const client = new Choice("client", "All clients", query.get("client"), show);
   const replica = new Choice("replica", "All replicas", query.get("replica"), show);
-  const total = h("p", { class: "total", role: "status" });
+  const total = h("p", { class: "total" });
   const sort = { name: query.get("sort") ?? BY_DEFAULT, descending: query.get("order") !== "up" };
   if (!COLUMNS.some((column) => column.name === sort.name)) sort.name = BY_DEFAULT;
   const table = new Table({

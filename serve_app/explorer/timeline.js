@@ -38,6 +38,7 @@ function row(turn, before, lanes, most, runs) {
   const cached = turn.cached_tokens === null ? null : turn.cached_tokens / turn.prompt_tokens;
   const time = turn.ttft_s === null && runs ? h("span", { class: "running" }, "runs")
     : seconds(turn.ttft_s);
+  const happened = happenings(turn, lanes).join("; ") || null;
   return h("tr", {},
     h("th", { scope: "row", class: "turn" },
       link(place("decisions", turn.request), `${turn.turn}`, { title: "Why it went there" })),
@@ -52,7 +53,7 @@ function row(turn, before, lanes, most, runs) {
       against(turn.ttft_s, turn.expected_ttft_s, most.seconds))),
     h("td", { class: "number answer" },
       turn.output_tokens === null ? NONE : count(turn.output_tokens)),
-    h("td", { class: "note" }, happenings(turn, lanes).join("; ")));
+    h("td", { class: "note" }, happened && h("div", { title: happened }, happened)));
 }
 
 function happenings(turn, lanes) {

@@ -38,7 +38,7 @@ export function turnsPage(query) {
   let turns = [];
   const replica = new Choice("replica", "All replicas", query.get("replica"), show);
   const rule = new Choice("rule", "All rules", query.get("rule"), show);
-  const total = h("p", { class: "total", role: "status" });
+  const total = h("p", { class: "total" });
   const table = new Table({
     label: "Turns", columns: COLUMNS, sort: { name: "time", descending: true }, onsort: show,
     key: (row) => row.request, href: (row) => place("decisions", row.request),
