@@ -78,8 +78,8 @@ async def test_the_index_agrees_with_the_engines(
     assert found["captured_ratio"] > 0.95
 
 
-async def test_a_burst_of_subagents_is_split(service: Service) -> None:
-    """Twelve requests of one session at once: no replica idles, and each says why it's there."""
+async def test_a_burst_of_subagents_finds_room(service: Service) -> None:
+    """What its home has no room for goes elsewhere at once, and each request says why."""
     session = f"burst-{uuid.uuid4()}"
     async with _http(service) as http:
         await _post(http, _chat(CONTEXT), **{"X-Session-ID": session})
@@ -98,7 +98,8 @@ async def test_a_burst_of_subagents_is_split(service: Service) -> None:
             rules[decision.json()["rule"]] += 1
     assert {answer.headers[SESSION] for answer in answers} == {session}
     assert min(shares.values()) >= 12 - MAX_ONGOING
-    assert rules["split"] >= 4
+    assert rules.total() == 12
+    assert rules["split"] + rules["moved"] >= 1
 
 
 async def test_a_turn_is_explained(service: Service) -> None:
