@@ -9,7 +9,7 @@ from policies.scorers.kv_locality import own_s
 from policies.scorers.queue_depth import queue_depth
 from policies.session_rules import Pick, pick
 from policies.tunables import Tunables
-from policies.types import Booking, Decision, Park, ReplicaId, Rule
+from policies.types import Booking, Decision, Park, ReplicaId, Rule, Tier
 
 
 def route(
@@ -103,6 +103,7 @@ def _book(candidate: Candidate, *, cold: bool, parked: bool) -> Booking:
         session=candidate.request.session,
         replica=candidate.replica,
         uncached_tokens=candidate.uncached_tokens,
+        fetched_tokens=candidate.cached_tokens[Tier.SHARED],
         blocks=candidate.needed_blocks,
         cold=cold,
         parked=parked,

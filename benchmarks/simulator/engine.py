@@ -202,7 +202,7 @@ class Engine:
         waiting.end_fetch(transfer.blocks, self._now_s, self._batch.prefilling_s)
         waiting.may_fetch = fetched.fits  # else it's computed, as if the tier had nothing
         if transfer.tokens:
-            self._rates.add_fetch(transfer.tokens, self._now_s - transfer.asked_at_s)
+            self._rates.add_fetch(transfer.tokens, self._now_s - fetched.began_at_s)
 
     def _admitted(self, waiting: Waiting, taken: Running) -> Admitted:
         prefills_s = self._batch.prefilling_s - waiting.prefilling_s
