@@ -103,8 +103,8 @@ def _book(candidate: Candidate, *, cold: bool, parked: bool) -> Booking:
         session=candidate.request.session,
         replica=candidate.replica,
         uncached_tokens=candidate.uncached_tokens,
-        fetched_tokens=candidate.cached_tokens[Tier.SHARED],
         blocks=candidate.needed_blocks,
         cold=cold,
         parked=parked,
+        fetched_tokens=candidate.cached_tokens[Tier.SHARED],
     )

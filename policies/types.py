@@ -77,10 +77,10 @@ class Booking:
     session: SessionId | None
     replica: ReplicaId
     uncached_tokens: int
-    fetched_tokens: int
     blocks: int
     cold: bool
     parked: bool
+    fetched_tokens: int = 0
 
 
 class Rule(StrEnum):
