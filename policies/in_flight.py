@@ -17,8 +17,9 @@ class Load:
     """What requests in flight put on one replica.
 
     `uncached_tokens` are still to be prefilled, by `prefilling` requests, of which `cold_prefills`
-    are far longer than usual, and by parked ones. `decoding` requests sent their first byte.
-    `blocks` of GPU memory are made unavailable by all that prefill or decode.
+    are far longer than usual, and by parked ones. `fetched_tokens` are what the former fetch from
+    the shared tier. `decoding` requests sent their first byte. `blocks` of GPU memory are made
+    unavailable by all that prefill or decode.
     """
 
     uncached_tokens: int = 0
@@ -26,6 +27,7 @@ class Load:
     prefilling: int = 0
     cold_prefills: int = 0
     decoding: int = 0
+    fetched_tokens: int = 0
 
     def __add__(self, other: "Load") -> "Load":
         """Return the sum."""
@@ -35,6 +37,7 @@ class Load:
             self.prefilling + other.prefilling,
             self.cold_prefills + other.cold_prefills,
             self.decoding + other.decoding,
+            self.fetched_tokens + other.fetched_tokens,
         )
 
     def __sub__(self, other: "Load") -> "Load":
@@ -45,6 +48,7 @@ class Load:
             self.prefilling - other.prefilling,
             self.cold_prefills - other.cold_prefills,
             self.decoding - other.decoding,
+            self.fetched_tokens - other.fetched_tokens,
         )
 
 
@@ -80,7 +84,13 @@ class InFlight:
         if booking.parked:
             load = Load(booking.uncached_tokens)
         else:
-            load = Load(booking.uncached_tokens, booking.blocks, 1, int(booking.cold), 0)
+            load = Load(
+                booking.uncached_tokens,
+                booking.blocks,
+                prefilling=1,
+                cold_prefills=int(booking.cold),
+                fetched_tokens=booking.fetched_tokens,
+            )
             self._sessions[booking.session, booking.replica] += 1
             self._recent_tokens.append(booking.uncached_tokens)
             self._median_tokens = None

@@ -9,7 +9,7 @@ from policies.scorers.kv_locality import own_s
 from policies.scorers.queue_depth import queue_depth
 from policies.session_rules import Pick, pick
 from policies.tunables import Tunables
-from policies.types import Booking, Decision, Park, ReplicaId, Rule
+from policies.types import Booking, Decision, Park, ReplicaId, Rule, Tier
 
 
 def route(
@@ -106,4 +106,5 @@ def _book(candidate: Candidate, *, cold: bool, parked: bool) -> Booking:
         blocks=candidate.needed_blocks,
         cold=cold,
         parked=parked,
+        fetched_tokens=candidate.cached_tokens[Tier.SHARED],
     )

@@ -67,9 +67,10 @@ class Request:
 class Booking:
     """What one request is expected to put on the replica it was sent to.
 
-    `uncached_tokens` are to be prefilled, `blocks` are those it makes unavailable to others, and
-    `cold` says that its prefill is far longer than is usual in the fleet. A `parked` one waits at
-    the router for that replica and takes nothing there but a place before later prefills.
+    `uncached_tokens` are to be prefilled, `fetched_tokens` to be fetched from the shared tier, and
+    `blocks` are those it makes unavailable to others. `cold` says that its prefill is far longer
+    than is usual in the fleet. A `parked` one waits at the router for that replica and takes
+    nothing there but a place before later prefills.
     """
 
     request: RequestId
@@ -79,6 +80,7 @@ class Booking:
     blocks: int
     cold: bool
     parked: bool
+    fetched_tokens: int = 0
 
 
 class Rule(StrEnum):

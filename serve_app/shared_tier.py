@@ -8,8 +8,6 @@ Source of the contract: vLLM 0.32, v1/kv_offload/tiering/{base,manager,async_loo
 tiering/fs (the same without checksums, bounds and deadlines).
 """
 
-import logging
-import stat
 import threading
 import time
 from collections.abc import Iterable
@@ -36,22 +34,14 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 from policies.fetch_patience import PrefillPace, Rest, gives_up
 from serve_app.kv_directory import KvDirectory
 from serve_app.kv_namespace import namespace
+from serve_app.tier_directory import open_directory
 from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
 from serve_app.tier_lookups import TierLookups
-from serve_app.tier_report import (
-    ABANDONED,
-    DAMAGED,
-    EVICTED,
-    NOT_STORED,
-    TierReport,
-    metric_definitions,
-)
+from serve_app.tier_report import TierReport, metric_definitions
 from serve_app.tier_requests import TierRequest, TierRequests
 from serve_app.tier_stores import TierStores
 from serve_app.tier_touches import TierTouches
-
-logger = logging.getLogger(f"vllm.{__name__}")  # an engine's process shows only what is vLLM's
 
 STORING_SHARE = 0.25
 """The share of the CPU tier that waits to be stored at most; what comes then is not stored."""
@@ -85,7 +75,9 @@ class SharedFsTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self._chunks = primary_kv_view.cast("B")
         space = namespace(model_identity, offloading_spec.config, self.block_size_bytes)
-        self._directory = self._open(Path(path), space, max_bytes)
+        root = Path(path)
+        self._directory = self.directory_type(root, space, self.block_size_bytes, max_bytes)
+        open_directory(self._directory, root, max_bytes)
         self._lookups = TierLookups(self._directory, tier_type)
         memory = (self._directory, self._chunks, self.block_size_bytes)
         self._loads = TierLoads(*memory)
@@ -97,19 +89,6 @@ class SharedFsTier(SecondaryTierManager):
         self._rest = Rest()
         with_events = offloading_spec.kv_events_config.enable_kv_cache_events
         self._report = TierReport(with_events=with_events)
-
-    def _open(self, path: Path, space: str, max_bytes: int) -> KvDirectory:
-        directory = self.directory_type(path, space, self.block_size_bytes, max_bytes)
-        try:
-            directory.open()
-            mode = path.stat().st_mode
-        except OSError as error:
-            logger.error("the shared KV tier is off, its directory can't be made: %s", error)
-            return directory
-        logger.info("shared KV tier: %s, %.1f GiB for all", directory.path, max_bytes / 2**30)
-        if mode & (stat.S_IWGRP | stat.S_IWOTH):
-            logger.warning("shared KV tier: others can write to %s, and so change answers", path)
-        return directory
 
     # --- requests ---
 
@@ -184,35 +163,21 @@ class SharedFsTier(SecondaryTierManager):
         refused, self._refused = self._refused, []
         stores = [*refused, *self._stores.take_ended(now_s)]
         for load in loads:
-            self._note_load(load, now_s)
+            self._end_load(load, now_s)
         for store in stores:
-            self._note_store(store)
+            self._report.note_store(store)
         while not self._directory.swept.empty():
-            swept = self._directory.swept.get()
-            self._report.count(EVICTED, swept.num_files)
-            self._report.tell([OffloadKey(key) for key in swept.keys], removed=True)
+            self._report.note_swept(self._directory.swept.get())
         return [job.result(now_s, self.block_size_bytes) for job in (*loads, *stores)]
 
-    def _note_load(self, load: TierJob, now_s: float) -> None:
+    def _end_load(self, load: TierJob, now_s: float) -> None:
+        self._report.note_load(load)
         if failed := load.failed:
             self._lookups.mark_miss(failed)
-        # Who reads what others wrote says so, as those may be gone.
-        self._report.tell(load.done, removed=False)
-        self._report.tell(load.damaged, removed=True)
-        self._report.count(DAMAGED, len(load.damaged))
-        if load.error:
-            self._report.complain("blocks not read: %s", load.error)
         if not load.is_over:
-            self._report.count(ABANDONED, len(load.keys) - load.ended)
             self._begin_rest(now_s, f"{len(load.done)} of {len(load.keys)} blocks so far")
         elif not failed:
             self._rest.was_fast()
-
-    def _note_store(self, store: TierJob) -> None:
-        self._report.tell(store.done, removed=False)
-        if failed := len(store.keys) - len(store.done):
-            self._report.count(NOT_STORED, failed)
-            self._report.complain("%d blocks not stored: %s", failed, store.error or "too slow")
 
     def _begin_rest(self, now_s: float, reason: str) -> None:
         if rest_s := self._rest.begin(now_s):

@@ -17,6 +17,8 @@ class TierJob:
     keys: list[OffloadKey]
     since_s: float
     """From when on it's waited for."""
+    begins_s: float = 0.0
+    """When the jobs before it were over; it's as if it began then, if it came earlier."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     given_up: bool = False
     """The CPU tier's memory must no longer be touched, nor this; it changes under the lock."""
@@ -53,11 +55,14 @@ class TierJob:
         return [key for key in self.keys if key not in done]
 
     def result(self, now_s: float, block_bytes: int) -> JobResult:
-        """Return what vLLM is told of the job when it's over or given up."""
+        """Return what vLLM is told of the job when it's over or given up.
+
+        Its time is without that of the jobs before it.
+        """
         return JobResult(
             self.job.job_id,
             success=len(self.done) == len(self.keys),
             successful_keys=tuple(self.done),
-            transfer_time=now_s - self.job.submit_time,
+            transfer_time=now_s - max(self.job.submit_time, self.begins_s),
             transfer_bytes=len(self.done) * block_bytes,
         )

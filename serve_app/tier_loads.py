@@ -24,6 +24,7 @@ class TierLoads:
         self._block_bytes = block_bytes
         self._threads = DualQueueThreadPool(THREADS, 0, "kv-shared-read")
         self._jobs: dict[JobId, TierJob] = {}
+        self._ended_s = 0.0
 
     def submit(self, load: TierJob, request: TierRequest) -> None:
         """Have blocks read."""
@@ -43,6 +44,7 @@ class TierLoads:
         ended = [load for load in self._jobs.values() if self._is_ended(load, now_s, chunk_s)]
         for load in ended:
             load.give_up()
+            load.begins_s, self._ended_s = self._ended_s, now_s
             del self._jobs[load.job.job_id]
         return ended
 

@@ -15,6 +15,9 @@ from vllm.v1.kv_offload.base import (
     OffloadKey,
 )
 
+from serve_app.kv_directory import Swept
+from serve_app.tier_job import TierJob
+
 logger = logging.getLogger(f"vllm.{__name__}")  # an engine's process shows only what is vLLM's
 
 # vLLM makes room for the next engine of a process only in names with its own.
@@ -52,9 +55,28 @@ class TierReport:
         if keys and self._with_events:
             self._events.append(OffloadingEvent(list(keys), Medium.STORAGE, removed))
 
-    def count(self, name: str, number: int) -> None:
-        """Add to one of the counters."""
-        self._counts[name] += number
+    def note_load(self, load: TierJob) -> None:
+        """Report a load that is over or was given up."""
+        # Who reads what others wrote says so, as those may be gone.
+        self.tell(load.done, removed=False)
+        self.tell(load.damaged, removed=True)
+        self._counts[DAMAGED] += len(load.damaged)
+        if load.error:
+            self.complain("blocks not read: %s", load.error)
+        if not load.is_over:
+            self._counts[ABANDONED] += len(load.keys) - load.ended
+
+    def note_store(self, store: TierJob) -> None:
+        """Report a store that is over, took too long, or was refused."""
+        self.tell(store.done, removed=False)
+        if failed := len(store.keys) - len(store.done):
+            self._counts[NOT_STORED] += failed
+            self.complain("%d blocks not stored: %s", failed, store.error or "too slow")
+
+    def note_swept(self, swept: Swept) -> None:
+        """Report what was removed to make room."""
+        self._counts[EVICTED] += swept.num_files
+        self.tell([OffloadKey(key) for key in swept.keys], removed=True)
 
     def complain(self, message: str, *values: object) -> None:
         """Log a warning, at most one of a kind each minute."""

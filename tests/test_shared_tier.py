@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from vllm.v1.kv_offload.base import (
@@ -35,6 +36,7 @@ from vllm.v1.kv_offload.config import (
     OffloadingModelConfig,
     OffloadingParallelConfig,
 )
+from vllm.v1.kv_offload.tiering.base import TransferJob
 from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
 
 from serve_app.host_tiering import HostTieringSpec
@@ -557,6 +559,24 @@ def test_what_was_only_copied_is_not_counted_as_computed() -> None:
     assert (request.computed, request.computed_s) == (0, 0.0)
     request.note_stored(keys[10:], 3.0)
     assert (request.computed, request.computed_s) == (3, 2.0)
+
+
+def test_a_load_is_timed_without_those_before_it() -> None:
+    """As their sum tells how fast the tier is, also when many prompts are fetched at once."""
+    block = b"\1" * 100
+    loads = TierLoads(Mock(load=lambda *_: block), memoryview(bytearray(100)), 100)
+    jobs = [
+        TransferJob(number, keys_of(number, 1), np.zeros(1, np.int32), True, ReqContext("a"), 10.0)
+        for number in range(2)
+    ]
+    for job in jobs:
+        loads.submit(TierJob(job, list(job.keys), 10.0), TierRequest(job.req_context))
+    until_s = time.monotonic() + 20
+    took_s: list[float | None] = []
+    while len(took_s) < 2 and time.monotonic() < until_s:
+        took_s += [load.result(13.0, 100).transfer_time for load in loads.take_ended(13.0, None)]
+    loads.shutdown()
+    assert took_s == [3.0, 0.0]
 
 
 @pytest.mark.parametrize("way", ["load", "store"])

@@ -145,7 +145,7 @@ class Engine:
             self._waiting.end_fetch(fetched, self._now_s, self._batch.prefilling_s)
             transfer = fetched.transfer
             if transfer.tokens:
-                self._rates.add_fetch(transfer.tokens, self._now_s - transfer.asked_at_s)
+                self._rates.add_fetch(transfer.tokens, self._now_s - fetched.began_at_s)
 
     def _admit(self) -> list[Progress]:
         """Take what fits, until there is something to prefill."""

@@ -24,7 +24,7 @@ class MeasuredRates:
 
     @property
     def fetch_tokens_per_s(self) -> float:
-        """Tokens per second from the shared tier, with the time that fetches wait for others."""
+        """Tokens per second from the shared tier, without the time that fetches wait for others."""
         return self._fetched_tokens / self._fetch_s
 
     def add_prefill(self, tokens: int, seconds: float) -> None:

@@ -26,15 +26,15 @@ class Transfer:
     turn: Turn
     blocks: list[BlockHash]
     tokens: int
-    asked_at_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A transfer from the tier, and whether CPU memory could take it."""
+    """A transfer from the tier, when it began, and whether CPU memory could take it."""
 
     transfer: Transfer
     fits: bool
+    began_at_s: float
 
 
 class _Direction:
@@ -43,6 +43,7 @@ class _Direction:
     def __init__(self, tier: SharedTier) -> None:
         self._tier = tier
         self._transfers: deque[Transfer] = deque()
+        self.began_at_s = 0.0
         self.ends_at_s = inf
 
     def add(self, transfer: Transfer, now_s: float) -> None:
@@ -59,6 +60,7 @@ class _Direction:
         return transfer
 
     def _begin(self, now_s: float) -> None:
+        self.began_at_s = now_s
         self.ends_at_s = self._tier.transfer(self._transfers[0].tokens, now_s)
 
 
@@ -94,14 +96,14 @@ class SharedLink:
         new = [block for block in blocks if block not in self._coming]
         self._coming.update(new)
         tokens = len(new) * turn.request.block_size
-        self._reads.add(Transfer(turn, blocks, tokens, now_s), now_s)
+        self._reads.add(Transfer(turn, blocks, tokens), now_s)
         return True
 
     def write(self, turn: Turn, blocks: list[BlockHash], now_s: float) -> None:
         """Write blocks of a prompt that are new in CPU memory."""
         if blocks:
             tokens = len(blocks) * turn.request.block_size
-            self._writes.add(Transfer(turn, blocks, tokens, now_s), now_s)
+            self._writes.add(Transfer(turn, blocks, tokens), now_s)
 
     def complete(self) -> Fetched | None:
         """End the transfer that is due; return it if it was fetched for a request."""
@@ -109,7 +111,8 @@ class SharedLink:
             written = self._writes.end()
             self._memory.wrote(written.turn, written.blocks, self._tier)
             return None
+        began_at_s = self._reads.began_at_s
         transfer = self._reads.end()
         self._coming.difference_update(transfer.blocks)
         fits = self._memory.fetched(transfer.turn, transfer.blocks, self._tier)
-        return Fetched(transfer, fits)
+        return Fetched(transfer, fits, began_at_s)

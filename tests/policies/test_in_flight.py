@@ -16,11 +16,11 @@ Q1 = RequestId("q1")
 
 
 def test_a_requests_life() -> None:
-    """A prefill is released at the first byte, blocks and place at the end."""
+    """A prefill and a fetch are released at the first byte, blocks and place at the end."""
     in_flight = InFlight(expiry_s=60)
-    booking = make_booking(cold=True)
+    booking = make_booking(cold=True, fetched_tokens=70)
     in_flight.book(booking, 0)
-    assert in_flight.load(R1) == Load(100, 10, prefilling=1, cold_prefills=1)
+    assert in_flight.load(R1) == Load(100, 10, 1, cold_prefills=1, fetched_tokens=70)
     assert in_flight.session_requests(SessionId("s1"), R1) == 1
     in_flight.first_byte(Q1)
     in_flight.first_byte(Q1)
@@ -111,6 +111,7 @@ bookings = st.builds(
     st.sampled_from(["r1", "r2"]),
     session=st.sampled_from(["s1", "s2", None]),
     uncached_tokens=st.integers(1, 9),
+    fetched_tokens=st.integers(0, 9),
     blocks=st.integers(0, 9),
     cold=st.booleans(),
     parked=st.booleans(),
@@ -141,7 +142,13 @@ class Model:
             elif booking.replica == replica and decoding:
                 total += Load(0, booking.blocks, 0, 0, 1)
             elif booking.replica == replica:
-                total += Load(booking.uncached_tokens, booking.blocks, 1, int(booking.cold), 0)
+                total += Load(
+                    booking.uncached_tokens,
+                    booking.blocks,
+                    prefilling=1,
+                    cold_prefills=int(booking.cold),
+                    fetched_tokens=booking.fetched_tokens,
+                )
         return total
 
     def sessions(self) -> Counter[tuple[SessionId | None, ReplicaId]]:

@@ -29,6 +29,10 @@ TUNABLES = Tunables(decode_share_ratio=0.1, interference_ratio=0.2, eviction_cos
         (make_candidate(load=Load(uncached_tokens=3000), prefill_tokens_per_s=500), 6),
         (make_candidate(load=Load(uncached_tokens=3000, decoding=5)), 3 * 1.5),
         (make_candidate(load=Load(decoding=5)), 0),
+        # Fetches of others delay only those that fetch.
+        (make_candidate(load=Load(fetched_tokens=10_000), shared=50), 10_000 / 5000),
+        (make_candidate(load=Load(fetched_tokens=10_000), cpu=50), 0),
+        (make_candidate(load=Load(3000, fetched_tokens=5000), shared=1), 3 + 1),
         # 80 blocks are free, 920 pinned by nobody knows whom: the missing 20 come after 20 / 920
         # of the time for which requests hold their memory.
         (make_candidate(free_blocks=80), 10 * 20 / 920),
@@ -49,7 +53,7 @@ TUNABLES = Tunables(decode_share_ratio=0.1, interference_ratio=0.2, eviction_cos
     ],
 )
 def test_queue_depth(candidate: Candidate, seconds: float) -> None:
-    """Prefills before this one, slowed by decodes, and GPU memory that has to be released."""
+    """Prefills and fetches before this one, and GPU memory that has to be released."""
     assert queue_depth(candidate, TUNABLES) == pytest.approx(seconds)
 
 

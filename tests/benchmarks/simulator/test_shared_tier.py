@@ -119,7 +119,7 @@ def test_fetches_queue_at_the_link_and_at_the_backend() -> None:
     assert admitted[0] == 10.2
     assert admitted[1] >= 10.4
     assert second.state.fetch_tokens_per_s == pytest.approx(
-        (1000 * 0.95**2 + 200 * 0.95 + 200) / (0.95**2 + 0.2 * 0.95 + 0.4)
+        (1000 * 0.95**2 + 200 * 0.95 + 200) / (0.95**2 + 0.2 * 0.95 + 0.2)
     )
 
 
