@@ -153,8 +153,17 @@ def receiver() -> Iterator[OtlpReceiver]:
 
 
 @pytest.fixture(scope="session")
-def service(cluster: LocalCluster, port: int, tiny: Path, receiver: OtlpReceiver) -> Service:
-    """Two replicas of the tiny model with a small primary cache, a CPU tier, and traces."""
+def service(
+    cluster: LocalCluster,
+    port: int,
+    tiny: Path,
+    receiver: OtlpReceiver,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Service:
+    """Two replicas of the tiny model with a small primary cache and a CPU tier.
+
+    Turns are traced and recorded.
+    """
     engine = {
         "block_size": BLOCK_TOKENS,
         "num_gpu_blocks_override": PRIMARY_BLOCKS,
@@ -162,6 +171,8 @@ def service(cluster: LocalCluster, port: int, tiny: Path, receiver: OtlpReceiver
     }
     content = configure(tiny, port, engine, replicas=2)
     app = serve_file.app(content)
+    recording = tmp_path_factory.mktemp("recording") / "turns.jsonl"
+    app["args"] |= {"record": str(recording), "record_prompts": True}
     app["args"]["otlp_traces_endpoint"] = receiver.endpoint
     app["runtime_env"]["env_vars"]["OTEL_BSP_SCHEDULE_DELAY"] = "500"  # milliseconds
     deploy(cluster, content)

@@ -1,19 +1,24 @@
 """Turns and their KV on real engines: predicted, followed, split, explained, and after deaths."""
 
 import asyncio
+import json
 import time
 import uuid
 from collections import Counter
+from collections.abc import Collection
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import ray
 
+from benchmarks import simulate
 from benchmarks.live_figures import figures
 from benchmarks.live_replay import Client
 from benchmarks.live_sessions import Pace, made_up
+from benchmarks.traces import read_sessions
 from serve_app import serve_file
 from serve_app.http_message import (
     CACHED_HEADER,
@@ -76,6 +81,50 @@ async def test_the_index_agrees_with_the_engines(
     assert replay.errors == []
     assert found["prediction_error_ratio"] < 0.01
     assert found["captured_ratio"] > 0.95
+
+
+async def test_a_recorded_run_is_replayed(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was recorded is what was sent; simulated, it hits the cache about as often."""
+    pace = Pace(think_s=0.3, think_scale=1.0, max_think_s=1.0, ramp_s=2.0)
+    scripts = {one.session: one for one in made_up(8, 5, pace, seed=3)}
+    async with _http(service) as http:
+        client = await Client.connect(http, send_session_ids=True)
+        replay = await client.replay(list(scripts.values()), lambda: None)
+        written = Path(serve_file.app(service.content)["args"]["record"])
+        async with asyncio.timeout(10):
+            while len(lines := _lines(written, scripts)) < len(replay.exchanges):
+                await asyncio.sleep(0.2)
+        status = (await _replicas(http))["router"]["record"]
+    assert (status["path"], status["error"]) == (str(written), None)
+    prompts = Counter(tuple(json.loads(json.loads(line)["body"])["prompt"]) for line in lines)
+    assert prompts == Counter(tuple(one.prompt) for one in replay.exchanges)
+    trace = tmp_path / "turns.jsonl"
+    trace.write_text("".join(lines))
+    sessions = {one.session: one for one in read_sessions(trace)}
+    pauses = {name: [one.think_s for one in found.requests] for name, found in sessions.items()}
+    sent = {str(name): [turn.think_s for turn in one.turns] for name, one in scripts.items()}
+    for name, found in pauses.items():
+        assert found[1:] == pytest.approx(sent[name][1:], abs=0.3)
+    simulate.main(
+        trace, tmp_path / "out.json", policies="warmturn", replicas=2, load="4",
+        minutes=3.0, warm_up_minutes=0.5, merged_blocks=1,
+    )  # fmt: skip
+    [row] = json.loads((tmp_path / "out.json").read_text())["results"]
+    recorded = [json.loads(line) for line in lines]
+    hit = sum(one.get("cached_tokens", 0) for one in recorded)
+    hit_ratio = hit / sum(one["prompt_tokens"] for one in recorded)
+    with capsys.disabled():
+        print(f"\nhit ratio {hit_ratio:.3f} as recorded, {row['hit_ratio']:.3f} simulated")
+    assert row["hit_ratio"] == pytest.approx(hit_ratio, abs=0.06)
+
+
+def _lines(file: Path, sessions: Collection[str]) -> list[str]:
+    """Return the whole lines of these sessions."""
+    text = file.read_text() if file.exists() else ""
+    lines = text[: text.rfind("\n") + 1].splitlines(keepends=True)
+    return [line for line in lines if json.loads(line)["session"] in sessions]
 
 
 async def test_a_burst_of_subagents_finds_room(service: Service) -> None:
