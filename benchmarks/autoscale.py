@@ -1,6 +1,7 @@
 """Replays a day of agents' traffic through autoscaling policies on a virtual clock.
 
     python -m benchmarks.autoscale --trace FILE --json OUT
+    python -m benchmarks.autoscale --trace FILE --suggest
 
 All of them route alike, by this project's own routing. The day (benchmarks/simulator/day.py) is
 compressed to a few hours, with a night, a ramp, a plateau on which the system prompt changes, a
@@ -10,91 +11,31 @@ all takes under 8 minutes on one core. Settings may be changed: `ray-serve:targe
 
 import gc
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from random import Random
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from benchmarks.autoscalers.autoscaler import Autoscaler
-from benchmarks.autoscalers.operator import Operator, oscillations
 from benchmarks.autoscalers.registry import AUTOSCALERS, make_autoscaler
 from benchmarks.autoscalers.setting import Setting
-from benchmarks.peers.warmturn import make_warmturn
 from benchmarks.prepared_sessions import NO_BURSTS, prepare
 from benchmarks.results import given_command, write_results
+from benchmarks.simulated_day import Result, block_size, simulate_day
 from benchmarks.simulated_table import print_table
-from benchmarks.simulator.day import Day
-from benchmarks.simulator.fleet import Fleet
-from benchmarks.simulator.measurements import TTFT_SLO_S, Measurements
 from benchmarks.simulator.presets import PRESETS, preset_of
-from benchmarks.simulator.replica_factory import ReplicaFactory
-from benchmarks.simulator.result import Misses, Percentiles
-from benchmarks.simulator.turn import Turn
+from benchmarks.suggest import suggest
+from benchmarks.suggestion_report import print_suggestion, rows_of
 from benchmarks.trace_options import Part
 from benchmarks.trace_session import TraceSession
 from benchmarks.traces import read_sessions
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One day. `slo_misses` are requests without a first token within the SLO."""
-
-    policy: str
-    seed: int
-    replica_hours: float
-    slo_misses: int
-    hit_ratio: float
-    changes: int
-    oscillations: int
-    requests: int
-    ttft_s: Percentiles
-    misses: Misses
-    history: list[tuple[float, int, str]]
-    """When the number of replicas changed, to what, and why."""
-
-
-class _Watched(Measurements):
-    """Shows arrivals to the autoscaler."""
-
-    def __init__(self, autoscaler: Autoscaler) -> None:
-        super().__init__(warm_up_s=0.0)
-        self._autoscaler = autoscaler
-
-    def arrived(self, turn: Turn, now_s: float) -> None:
-        """A client sent a request."""
-        super().arrived(turn, now_s)
-        self._autoscaler.arrived(turn, now_s)
-
-
 def simulate(spec: str, sessions: list[TraceSession], setting: Setting) -> Result:
-    """Run one autoscaler through the day."""
-    block_size = sessions[0].block_size * setting.merged
-    factory = ReplicaFactory(setting.hardware, block_size)
-    autoscaler = make_autoscaler(spec, block_size, setting)
-    policy = make_warmturn(Random(setting.seed))  # noqa: S311  # a simulation
-    operator = Operator(factory, autoscaler, policy.router, setting)
-    measured = _Watched(autoscaler)
-    day = Day(sessions, setting.plateau, setting.day_s, setting.seed, setting.merged)
-    engines = [factory.make() for _ in range(setting.replicas)]
-    Fleet(engines, policy, day, measured, operator).run(setting.day_s)
-    found = measured.result(spec, setting.replicas, setting.plateau, setting.seed, setting.day_s)
-    late = [one.ttft_s(setting.day_s) > TTFT_SLO_S for one in measured.records]
-    return Result(
-        policy=spec,
-        seed=setting.seed,
-        replica_hours=operator.replica_s / 3600,
-        slo_misses=sum(late),
-        hit_ratio=found.hit_ratio,
-        changes=len(operator.changes),
-        oscillations=oscillations(operator.changes),
-        requests=found.requests,
-        ttft_s=found.ttft_s,
-        misses=found.misses,
-        history=[(one.at_s, one.after, one.reason) for one in operator.changes],
-    )
+    """Run the autoscaler that is described so through the day."""
+    autoscaler = make_autoscaler(spec, block_size(sessions, setting), setting)
+    return simulate_day(spec, autoscaler, sessions, setting)
 
 
 def main(
@@ -111,6 +52,9 @@ def main(
     ] = "1",
     hardware: Annotated[str, typer.Option(help=f"One of {', '.join(PRESETS)}.")] = "kimi-b200-host",
     merged_blocks: Annotated[int, typer.Option(help="Recorded blocks in one; 1 is exact.")] = 16,
+    suggest_settings: Annotated[
+        bool, typer.Option("--suggest", help="Propose settings for these sessions instead.")
+    ] = False,
 ) -> None:
     """Replay a day through autoscaling policies, print a table and write JSON."""
     specs = list(AUTOSCALERS) if policies == "all" else policies.split(",")
@@ -143,6 +87,12 @@ def main(
         raise typer.BadParameter(str(wrong)) from wrong
     gc.freeze()
     progress = Console(stderr=True, highlight=False)
+    if suggest_settings:
+        found = suggest(sessions, settings[0], progress.print)
+        print_suggestion(found)
+        if json_out:
+            write_results(json_out, given_command("benchmarks.autoscale"), rows_of(found))
+        return
     results = []
     for setting in settings:
         for spec in specs:

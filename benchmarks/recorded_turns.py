@@ -47,7 +47,6 @@ def recorded_sessions(lines: Iterable[str], file: str) -> list[TraceSession]:
             system_tokens=0,
             steps=tuple(_steps(own)),
             common_below=common_below,
-            starts_at_s=own[0].arrived_s - turns[0].arrived_s,
         )
         for session, own in sessions.items()
     ]

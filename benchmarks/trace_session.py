@@ -26,8 +26,7 @@ class TraceSession:
 
     Block ids mean the same in all sessions of one `scope`. The first `shared_blocks` of the first
     prompt are equal to those of every session with the same `tool_tokens` and `system_tokens`, and
-    blocks with ids from `common_below` on are of one session alone. `starts_at_s` is when it began,
-    counted from the first of its file.
+    blocks with ids from `common_below` on are of one session alone.
     """
 
     session: str
@@ -38,7 +37,6 @@ class TraceSession:
     steps: tuple[Step, ...]
     shared_blocks: int = 0
     common_below: int = 0
-    starts_at_s: float | None = None
     bursts: frozenset[int] | None = None
     """The numbers of the steps that are bursts of its subagents; None unless it is thick."""
 

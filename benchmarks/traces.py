@@ -121,7 +121,6 @@ def _mooncake_sessions(rows: Sequence[Mapping[str, Any]], file: str) -> Iterator
         yield TraceSession(
             session=f"{file}-{number}",
             scope=file,
-            starts_at_s=times_s[0],
             block_size=_MOONCAKE_BLOCK_SIZE,
             tool_tokens=0,
             system_tokens=0,

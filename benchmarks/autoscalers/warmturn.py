@@ -5,13 +5,16 @@ import numpy as np
 from benchmarks.autoscalers.autoscaler import Target, View
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.turn import Turn
-from policies.autoscale import AutoscaleState, on_tick
-from policies.demands import AutoscaleSettings
+from policies.autoscale import AutoscaleState, Wish, on_tick
+from policies.demands import AutoscaleSettings, Observation
 from policies.observer import Observer
 
 
 class Warmturn:
-    """Observes, and wishes."""
+    """Observes, and wishes; shows what it last saw and wished for."""
+
+    observation: Observation
+    wish: Wish
 
     def __init__(
         self, settings: AutoscaleSettings, hardware: Hardware, block_size: int, replicas: int
@@ -29,8 +32,8 @@ class Warmturn:
     def tick(self, view: View, now_s: float) -> Target:
         """Return how many replicas there should be, and who drains."""
         self._observer.look(view.states, view.router, now_s)
-        observation = self._observer.observe(
+        self.observation = self._observer.observe(
             view.seats, view.states, self._hardware.host_tokens, 0, self._settings, now_s
         )
-        wish, self._state = on_tick(observation, self._state, self._settings, now_s)
-        return Target(wish.replicas, wish.draining, wish.reason)
+        self.wish, self._state = on_tick(self.observation, self._state, self._settings, now_s)
+        return Target(self.wish.replicas, self.wish.draining, self.wish.reason)
