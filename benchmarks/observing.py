@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import httpx
@@ -35,7 +36,8 @@ TURNS = 4
 TOKENS = 32
 WORDS = 200
 
-SCRAPE_S = 5.0
+SCRAPE_S = 15.0
+"""As in dashboards/prometheus.yml."""
 READ_S = 2.0
 WATCHED = "watched"
 PLAIN = "plain"
@@ -58,9 +60,9 @@ class Pair:
     watched: Run
 
 
-def watching(endpoint: str) -> dict[str, Any]:
+def watching(endpoint: str, directory: Path) -> dict[str, Any]:
     """Return every setting of `args` that watches, turned on: the place for those to come."""
-    return {"otlp_traces_endpoint": endpoint}
+    return {"otlp_traces_endpoint": endpoint, "record": str(directory / "turns.jsonl")}
 
 
 def observing(
@@ -70,8 +72,12 @@ def observing(
 ) -> None:
     """Measure both services and print what is left of the throughput."""
     port = free_port()
-    with otlp_receiver() as receiver, local_cluster() as cluster:
-        content = both_services(port, watching(receiver.endpoint))
+    with (
+        otlp_receiver() as receiver,
+        TemporaryDirectory() as directory,
+        local_cluster() as cluster,
+    ):
+        content = both_services(port, watching(receiver.endpoint, Path(directory)))
         make_tiny_model(FLEET.model)
         deploy(cluster, content)
         for app in (PLAIN, WATCHED):
