@@ -1,8 +1,10 @@
 """Prints how policies do with few replicas and with many, and what a decision costs then.
 
-    python -m benchmarks.scale_report RESULTS.json ... [--into docs/benchmarks.md]
+    python -m benchmarks.scale_report RESULTS.json ... --costs RESULTS.json ... \
+        [--into docs/benchmarks.md]
 
-Figures are medians over seeds, with the least and the most in parentheses.
+Costs are of simulations of one load, which may be short. Figures are medians over seeds, with the
+least and the most in parentheses.
 """
 
 from pathlib import Path
@@ -18,6 +20,7 @@ from benchmarks.simulator.measurements import TTFT_SLO_S
 
 def main(
     results: Annotated[list[str], typer.Argument(help="FILE or LABEL=FILE, several times.")],
+    costs: Annotated[list[str], typer.Option(help="Files of one load, several sizes.")],
     into: Annotated[
         Path | None, typer.Option(help="Document whose marked lines are replaced.")
     ] = None,
@@ -25,7 +28,7 @@ def main(
 ) -> None:
     """Print the tables, or write them into a document."""
     try:
-        text = report(read_runs(results))
+        text = report(read_runs(results), read_runs(costs))
         if into:
             into.write_text(replaced(into.read_text(), tables, text))
     except (OSError, ValueError) as wrong:
@@ -34,11 +37,11 @@ def main(
         print(text)
 
 
-def report(runs: Runs) -> str:
+def report(runs: Runs, costs: Runs) -> str:
     """Return both tables, with the commands that made the results."""
-    one_load = runs.of_most_sizes()
+    one_load = costs.of_most_sizes()
     parts = [
-        commands_block(runs.commands),
+        commands_block([*runs.commands, *costs.commands]),
         f"Knee, live sessions per replica with p90 <= {TTFT_SLO_S:g} s, by replicas:",
         _knees(runs),
         f"Milliseconds per decision at {one_load.loads[0]:g} sessions per replica, by replicas:",

@@ -185,7 +185,7 @@ def test_sizes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path = write(tmp_path / "runs.json", replace(runs, results=[*runs.results, *larger]))
     document = tmp_path / "doc.md"
     document.write_text(f"<!-- tables: scale -->\n{END}\n")
-    scale_report.main([path], document)
+    scale_report.main([path], [path], document)
     text = document.read_text().replace("*", "")
     assert "| policy | 4 |" in text
     assert "| warmturn | 12.0 |" in text
@@ -193,7 +193,7 @@ def test_sizes_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "| policy | 4 | 64 |" in text
     assert "| warmturn | 0.30 | 2.25 (1.50 to 3.00) |" in text
     assert "| sglang | 0.30 |  |" in text
-    scale_report.main([path])
+    scale_report.main([path], [path])
     assert capsys.readouterr().out.replace("*", "").strip() in text
     with pytest.raises(typer.BadParameter, match="none"):
-        scale_report.main([str(tmp_path / "none.json")])
+        scale_report.main([path], [str(tmp_path / "none.json")])
