@@ -24,7 +24,7 @@ def is_prepared(directory: Path) -> bool:
 def prepare(directory: Path) -> None:
     """Write weights (safetensors, bfloat16), tokenizer and chat template into `directory`.
 
-    The directory appears whole or not at all. Takes about 15 s and 300 MB.
+    The directory appears whole or not at all, whoever else makes it. Takes about 15 s and 300 MB.
 
     Raises:
         ModuleNotFoundError: the package that carries the model is not installed.
@@ -50,6 +50,9 @@ def prepare(directory: Path) -> None:
         tokenizer.save_pretrained(unfinished)
         unfinished.chmod(0o755)
         unfinished.rename(directory)
+    except OSError:
+        if not is_prepared(directory):  # else another process was faster
+            raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
