@@ -35,8 +35,10 @@ class LoggedTurn:
     arrived_at_s: float
     decisions: int = 0
     park: Park | None = None
+    waits_since_s: float | None = None
+    waited_s: float = 0.0
+    """For room, until it was placed; where it was lost and waited again, both times."""
     decision: Decision | None = None
-    decided_at_s: float | None = None
     decided_at: str | None = None
     """Date and time, in UTC."""
     weights: Mapping[str, float] | None = None
@@ -79,8 +81,13 @@ class DecisionLog:
             turn.session = outcome.booking.session
             if isinstance(outcome, Park):
                 turn.park = outcome
+                if turn.waits_since_s is None:
+                    turn.waits_since_s = now_s
             else:
-                turn.decision, turn.decided_at_s = outcome, now_s
+                if turn.waits_since_s is not None:
+                    turn.waited_s += now_s - turn.waits_since_s
+                    turn.waits_since_s = None
+                turn.decision = outcome
                 turn.decided_at = datetime.now(UTC).isoformat(timespec="milliseconds")
                 turn.weights = tunables.weights
                 turn.decisions += 1
@@ -98,11 +105,9 @@ class DecisionLog:
         return turn is not None and turn.end is not None
 
     def waited_s(self, request: RequestId) -> float | None:
-        """Return the time from a turn's arrival to the last decision on it, where it is known."""
+        """Return how long a turn waited for room so far, where it is known."""
         turn = self._turns.get(request)
-        if turn is None or turn.decided_at_s is None:
-            return None
-        return turn.decided_at_s - turn.arrived_at_s
+        return None if turn is None else turn.waited_s
 
     def newest(self, limit: int) -> list[LoggedTurn]:
         """Return the turns that arrived last, the most recent one first."""

@@ -27,13 +27,12 @@ def decision(turn: LoggedTurn) -> Json:
         "waited_for": turn.park and turn.park.reason,
     }
     if made := turn.decision:
-        assert turn.decided_at_s is not None
         answer |= {
             "replica": made.replica,
             "home": made.home,
             "rule": made.rule,
             "reason": made.reason,
-            "waited_s": _rounded(turn.decided_at_s - turn.arrived_at_s),
+            "waited_s": _rounded(turn.waited_s),
             "cost_s": _rounded(sum(made.seconds[made.replica].values())),
             "expected_ttft_s": _rounded(made.ttft_s),
             "expected_cached_tokens": {

@@ -39,7 +39,7 @@ def page_routes() -> list[Route]:
     kept = {
         file.name: (file.read_bytes(), TYPES[file.name.rpartition(".")[2]])
         for file in files("serve_app").joinpath("explorer").iterdir()
-        if file.is_file()
+        if file.name.rpartition(".")[2] in TYPES
     }
 
     async def enter(_: Request) -> Response:

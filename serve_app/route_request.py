@@ -65,7 +65,7 @@ class Placement:
 class Why:
     """Why the router placed a turn there, for who follows a request.
 
-    `waited_s` is from the turn's arrival at the router; None where that is forgotten.
+    `waited_s` is how long it waited for room; None where that is forgotten.
     """
 
     rule: Rule

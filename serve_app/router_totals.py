@@ -41,13 +41,12 @@ class RouterTotals:
         """Count the decision that was just made on a turn."""
         made = turn.decision
         assert made is not None
-        assert turn.decided_at_s is not None
         self.add(metrics.DECISIONS, 1, made.rule)
         for tier, tokens in made.cached_tokens.items():
             self.add(metrics.EXPECTED_CACHED_TOKENS, tokens, _name(tier))
         if turn.park and turn.decisions == 1:
             self.add(metrics.WAITED_TURNS, 1)
-            self.add(metrics.WAITED_SECONDS, turn.decided_at_s - turn.arrived_at_s)
+            self.add(metrics.WAITED_SECONDS, turn.waited_s)
 
     def ended(self, end: TurnEnd, turn: LoggedTurn | None, tokens: PromptTokens | None) -> None:
         """Count what came of a turn, which the log may have forgotten or never known.

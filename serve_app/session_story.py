@@ -68,5 +68,6 @@ def _turn(turn: SessionTurn) -> Json:
         "ttft_s": None if turn.ttft_s is None else round(turn.ttft_s, 4),
         "cached_tokens": turn.cached_tokens,
         "output_tokens": turn.output_tokens,
+        "ended": turn.cached_tokens is not None,
         "tokens": turn.tokens and asdict(turn.tokens),
     }

@@ -76,7 +76,6 @@ class SessionTurns:
         """Note the decision on a turn, in place of an earlier one."""
         made = logged.decision
         assert made is not None
-        assert logged.decided_at_s is not None
         assert logged.session is not None
         turn = SessionTurn(
             request,
@@ -86,7 +85,7 @@ class SessionTurns:
             made.rule,
             logged.prompt_tokens,
             logged.prefix_break,
-            logged.decided_at_s - logged.arrived_at_s,
+            logged.waited_s,
             made.ttft_s,
         )
         if request in self._open:

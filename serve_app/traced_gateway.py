@@ -32,7 +32,7 @@ from serve_app.http_message import REPLICA_HEADER, SESSION_HEADER, Headers, Http
 from serve_app.passthrough import ReplicasLike, TurnsLike
 from serve_app.route_request import RouteRequest
 from serve_app.session_id import NO_JSON
-from serve_app.tracing import carried, carrying, fail, span
+from serve_app.tracing import CANCELLED, carried, carrying, fail, span
 from serve_app.turns import is_turn
 
 SESSION = "warmturn.session"
@@ -58,14 +58,19 @@ class TracedGateway:
         context = carried(headers)
         with span(self._tracer, f"POST {path}", context, SpanKind.SERVER) as turn:
             turn.set_attributes(_request_attributes(scope, path, headers))
+            is_answered = False
 
             async def sent(message: Message) -> None:
+                nonlocal is_answered
                 if message["type"] == "http.response.start":
+                    is_answered = True
                     _answered(turn, message["status"], tuple(message["headers"]), 500)
                 await send(message)
 
             with use_span(turn, record_exception=False, set_status_on_exception=False):
                 await self._app(scope, receive, sent)
+            if not is_answered:  # its client left before
+                turn.set_attribute(CANCELLED, True)
 
 
 class TracedTurns:

@@ -4,7 +4,7 @@ import pytest
 
 from policies.misses import PromptTokens
 from policies.tunables import Tunables
-from policies.types import ReplicaId, RequestId
+from policies.types import Park, ReplicaId, RequestId
 from serve_app import session_turns
 from serve_app.replica_report import TurnEnd
 from serve_app.session_turns import SessionHistory
@@ -20,11 +20,14 @@ def records() -> TurnRecords:
 
 
 def place(records: TurnRecords, name: str, session: str, replica: str = "r1") -> None:
-    """Let a turn arrive, and decide on it a second later."""
+    """Let a turn arrive, wait for a second, and be placed."""
     turn = make_turn(name, 1, 2, session=session)
     turn.client = f"client-{name}"
     records.arrived(turn, 0.0)
-    records.decided(make_decision(turn, replica), Tunables(), 1.0)
+    made = make_decision(turn, replica)
+    wait = Park(30.0, (False, 0.0), "all are full", made.seconds, made.booking)
+    records.decided(wait, Tunables(), 0.0)
+    records.decided(made, Tunables(), 1.0)
 
 
 def known(records: TurnRecords, session: str) -> SessionHistory:
@@ -53,6 +56,15 @@ def test_a_turn_from_its_decision_to_its_end(records: TurnRecords) -> None:
     records.ended(end("q1"), R1, tokens)
     assert (turn.ttft_s, turn.cached_tokens, turn.output_tokens) == (0.25, 4, 5)
     assert turn.tokens == tokens
+
+
+def test_time_at_a_lost_replica_is_no_waiting(records: TurnRecords) -> None:
+    """A turn that was placed at once, and again when its replica died, waited for no room."""
+    turn = make_turn("q1", 1, session="s1")
+    records.arrived(turn, 0.0)
+    for replica, now_s in (("r1", 0.0), ("r2", 20.0)):
+        records.decided(make_decision(turn, replica), Tunables(), now_s)
+    assert [one.waited_s for one in known(records, "s1").turns] == [0.0]
 
 
 def test_sums_of_a_session(records: TurnRecords) -> None:

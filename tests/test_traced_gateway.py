@@ -242,6 +242,23 @@ async def test_a_client_that_hangs_up(tracer: Tracer, exporter: InMemorySpanExpo
     assert cut == ["stream", f"POST {CHAT}"]
 
 
+async def test_a_client_that_leaves_before_its_answer(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    """The gateway just stops then; the span says why it has no status."""
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Message) -> None:
+        pytest.fail("nobody is there")
+
+    scope = {"type": "http", "method": "POST", "path": CHAT, "query_string": b"", "headers": []}
+    await _gateway(FakeReplicas(OK), tracer)(scope, receive, send)
+    [turn] = exporter.get_finished_spans()
+    assert _attributes(turn)["warmturn.cancelled"] is True
+
+
 @pytest.mark.parametrize(
     "script",
     [

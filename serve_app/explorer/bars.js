@@ -54,3 +54,8 @@ export function promptBar(tokens, promptTokens) {
     h("b", {}, count(value))));
   return [bar(parts, promptTokens, count), h("ul", { class: "legend" }, entries)];
 }
+
+/** Which share of a turn's prompt was cached; null while that is not known. */
+export function cachedRatio({ cached_tokens: cached, prompt_tokens: tokens }) {
+  return cached === null || !tokens ? null : Math.min(1, cached / tokens);
+}

@@ -1,11 +1,12 @@
 // A session's turns, the newest first: where each went, what became of its prompt, how long it took.
 
-import { against, bar, legend, promptParts, TOKENS } from "./bars.js";
+import { against, bar, cachedRatio, legend, promptParts, TOKENS } from "./bars.js";
 import { h, link, place, section } from "./dom.js";
 import { clock, count, NONE, percent, seconds, words } from "./format.js";
 import { Lanes } from "./lanes.js";
 
 const WAITED_S = 0.05; // less is nothing to speak of
+const PAGE = 10; // turns that a Page key skips
 
 export function timeline(turns, forgotten, now) {
   if (!turns.length) {
@@ -18,9 +19,8 @@ export function timeline(turns, forgotten, now) {
     tokens: Math.max(...turns.map((turn) => turn.prompt_tokens)),
     seconds: Math.max(...turns.map((turn) => Math.max(turn.ttft_s ?? 0, turn.expected_ttft_s))),
   };
-  const newest = turns.length - 1;
   const rows = turns.map((turn, at) =>
-    row(turn, turns[at - 1], lanes, most, at === newest && now?.running));
+    row(turn, turns[at - 1], lanes, most, !turn.ended && now?.running));
   const heads = [["turn", "Turn"], ["time", "Time"], ["lane", "Replica"],
     ["bar", "Prompt"], ["number tokens", "Tokens"], ["number cached", "Cached"],
     ["ttft", "TTFT, expected |"], ["number answer", "Answer"], ["note", "What happened"]];
@@ -35,7 +35,7 @@ function row(turn, before, lanes, most, runs) {
   const { prefix_break: broken } = turn;
   const at = broken && h("b", { class: "break", "aria-hidden": "true",
     style: { left: `${(100 * broken.token) / most.tokens}%` } });
-  const cached = turn.cached_tokens === null ? null : turn.cached_tokens / turn.prompt_tokens;
+  const cached = cachedRatio(turn);
   const time = turn.ttft_s === null && runs ? h("span", { class: "running" }, "runs")
     : seconds(turn.ttft_s);
   const happened = happenings(turn, lanes).join("; ") || null;
@@ -71,11 +71,13 @@ export function inWords({ kind, token, message_index: index, role, lost_tokens: 
   return `${words(kind)} at token ${count(token)}${where}, ${count(lost)} tokens lost`;
 }
 
-/** Moves the focus to the turn above or below. */
+/** Moves the focus to another turn. */
 function step(event) {
-  const way = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (!way) return;
-  event.preventDefault();
   const links = [...event.currentTarget.querySelectorAll("tbody a")];
-  links[links.indexOf(document.activeElement) + way]?.focus();
+  const at = links.indexOf(document.activeElement);
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: links.length - 1,
+    PageDown: at + PAGE, PageUp: at - PAGE }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  links[Math.min(Math.max(to, 0), links.length - 1)].focus();
 }

@@ -1,6 +1,7 @@
 // The turns that came last, of all sessions: where to look for a slow one.
 
 import { ask } from "./api.js";
+import { cachedRatio } from "./bars.js";
 import { h, place } from "./dom.js";
 import { Choice } from "./choice.js";
 import { clock, count, percent, seconds } from "./format.js";
@@ -15,7 +16,7 @@ const COLUMNS = [
     kind: "client" },
   { name: "replica", label: "Replica", value: (row) => row.replica, cell: (row) => row.replica ?? "–",
     kind: "replica" },
-  { name: "rule", label: "Rule", value: (row) => row.rule, cell: (row) => row.rule ?? "waits",
+  { name: "rule", label: "Rule", value: (row) => row.rule, cell: (row) => row.rule ?? (row.cached_tokens === null ? "waits" : "–"),
     kind: "rule" },
   { name: "prompt", label: "Prompt", title: "Tokens", value: (row) => row.prompt_tokens,
     cell: (row) => count(row.prompt_tokens) },
@@ -26,12 +27,8 @@ const COLUMNS = [
   { name: "time", label: "Time", value: (row) => row.decided_at, cell: (row) => clock(row.decided_at) },
 ].map((column) => ({ kind: "number", ...column }));
 
-function cachedRatio(row) {
-  return row.cached_tokens === null ? null : row.cached_tokens / row.prompt_tokens;
-}
-
-function late(row) {
-  return row.ttft_s === null ? null : row.ttft_s - row.expected_ttft_s;
+function late({ ttft_s: actual, expected_ttft_s: expected }) {
+  return actual === null || expected === null ? null : actual - expected;
 }
 
 export function turnsPage(query) {
