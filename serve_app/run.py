@@ -111,6 +111,7 @@ def _serve(content: dict[str, Any]) -> None:
         for turn in conversation(url):
             _show(turn)
         console.print()
+        _step("page", f"sessions, replicas and decisions at {url}/warmturn/")
         _step("serving", f"[bold]{url}[/bold] until interrupted (Ctrl-C)")
         while True:
             signal.pause()
