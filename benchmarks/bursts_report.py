@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.markdown import commands_block, replaced, spread_cell, table
+from benchmarks.markdown import commands_block, publish, spread_cell, table
 from benchmarks.simulated_runs import Runs, Spread, read_runs
 from benchmarks.simulator.result import Percentiles, Result
 
@@ -47,14 +47,7 @@ def main(
     tables: Annotated[str, typer.Option(help="Which of its tables.")] = "bursts",
 ) -> None:
     """Print the table, or write it into a document."""
-    try:
-        text = report([read_runs([result]) for result in results])
-        if into:
-            into.write_text(replaced(into.read_text(), tables, text))
-    except (OSError, ValueError) as wrong:
-        raise typer.BadParameter(str(wrong)) from wrong
-    if not into:
-        print(text)
+    publish(lambda: report([read_runs([result]) for result in results]), into, tables)
 
 
 def report(runs: Sequence[Runs]) -> str:

@@ -1,11 +1,30 @@
 """Tables in Markdown, and the marked places of documents where they stand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import typer
 
 from benchmarks.knee import Knee
 from benchmarks.simulated_runs import Spread, is_ours
 
 END = "<!-- end of tables -->"
+
+
+def publish(report: Callable[[], str], into: Path | None, tables: str) -> None:
+    """Print what `report` returns, or put it between a document's marks.
+
+    Raises:
+        BadParameter: results or document can't be read, or don't have what is needed.
+    """
+    try:
+        text = report()
+        if into:
+            into.write_text(replaced(into.read_text(), tables, text))
+    except (OSError, ValueError) as wrong:
+        raise typer.BadParameter(str(wrong)) from wrong
+    if not into:
+        print(text)
 
 
 def replaced(document: str, tables: str, text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.knee import Knee, at_load, best_peer, knee
-from benchmarks.markdown import commands_block, knee_cell, replaced, spread_cell, table
+from benchmarks.markdown import commands_block, knee_cell, publish, spread_cell, table
 from benchmarks.simulated_runs import Measure, Runs, read_runs
 from benchmarks.simulator.measurements import TTFT_SLO_S
 
@@ -27,14 +27,7 @@ def main(
     tables: Annotated[str, typer.Option(help="Which of its tables.")] = "placement",
 ) -> None:
     """Print the tables, or write them into a document."""
-    try:
-        text = report(read_runs(results))
-        if into:
-            into.write_text(replaced(into.read_text(), tables, text))
-    except (OSError, ValueError) as wrong:
-        raise typer.BadParameter(str(wrong)) from wrong
-    if not into:
-        print(text)
+    publish(lambda: report(read_runs(results)), into, tables)
 
 
 def report(runs: Runs) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.knee import knee
-from benchmarks.markdown import commands_block, knee_cell, replaced, spread_cell, table
+from benchmarks.markdown import commands_block, knee_cell, publish, spread_cell, table
 from benchmarks.simulated_runs import Runs, Spread, read_runs
 from benchmarks.simulator.measurements import TTFT_SLO_S
 
@@ -27,14 +27,7 @@ def main(
     tables: Annotated[str, typer.Option(help="Which of its tables.")] = "scale",
 ) -> None:
     """Print the tables, or write them into a document."""
-    try:
-        text = report(read_runs(results), read_runs(costs))
-        if into:
-            into.write_text(replaced(into.read_text(), tables, text))
-    except (OSError, ValueError) as wrong:
-        raise typer.BadParameter(str(wrong)) from wrong
-    if not into:
-        print(text)
+    publish(lambda: report(read_runs(results), read_runs(costs)), into, tables)
 
 
 def report(runs: Runs, costs: Runs) -> str:
