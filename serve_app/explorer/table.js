@@ -1,6 +1,7 @@
 // A table of any length that is sorted by any of its columns; only the rows in sight are drawn.
 
 import { h } from "./dom.js";
+import { moved } from "./keys.js";
 
 const ROW_PX = 32;
 const SPARE_ROWS = 8; // drawn beyond either end of what is in sight
@@ -97,15 +98,13 @@ export class Table {
   }
 
   move(event) {
-    const last = this.rows.length - 1;
     const page = Math.max(1, Math.floor(this.element.clientHeight / ROW_PX) - 2);
-    const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page,
-      Home: -last, End: last };
-    if (!(event.key in steps)) return;
-    event.preventDefault();
-    const key = event.target.dataset.key;
+    const { key } = event.target.dataset;
     const from = this.rows.findIndex((row) => this.key(row) === key);
-    this.active = Math.max(0, Math.min(last, from + steps[event.key]));
+    const to = moved(event.key, from, this.rows.length - 1, page);
+    if (to === null) return;
+    event.preventDefault();
+    this.active = to;
     const top = this.active * ROW_PX;
     const { scrollTop, clientHeight } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;

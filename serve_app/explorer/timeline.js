@@ -3,6 +3,7 @@
 import { against, bar, cachedRatio, legend, promptParts, TOKENS } from "./bars.js";
 import { h, link, place, section } from "./dom.js";
 import { clock, count, NONE, percent, seconds, words } from "./format.js";
+import { moved } from "./keys.js";
 import { Lanes } from "./lanes.js";
 
 const WAITED_S = 0.05; // less is nothing to speak of
@@ -74,10 +75,8 @@ export function inWords({ kind, token, message_index: index, role, lost_tokens: 
 /** Moves the focus to another turn. */
 function step(event) {
   const links = [...event.currentTarget.querySelectorAll("tbody a")];
-  const at = links.indexOf(document.activeElement);
-  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: links.length - 1,
-    PageDown: at + PAGE, PageUp: at - PAGE }[event.key];
-  if (to === undefined) return;
+  const to = moved(event.key, links.indexOf(document.activeElement), links.length - 1, PAGE);
+  if (to === null) return;
   event.preventDefault();
-  links[Math.min(Math.max(to, 0), links.length - 1)].focus();
+  links[to].focus();
 }
