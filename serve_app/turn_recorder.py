@@ -1,7 +1,7 @@
 """Follows turns from their arrival to their end, and has them recorded then."""
 
 import socket
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from policies.misses import PromptTokens
 from policies.types import Decision, Park, ReplicaId, RequestId
@@ -72,7 +72,7 @@ class TurnRecorder:
         else:
             self._counts.unseen += 1
 
-    def expire(self, alive: Collection[RequestId], now_s: float) -> None:
+    def expire(self, alive: Iterable[RequestId], now_s: float) -> None:
         """Record the turns that are over though no replica said so; those `alive` wait or run."""
         for request in alive:
             if turn := self._open.get(request):

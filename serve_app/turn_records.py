@@ -1,6 +1,6 @@
 """What is kept of turns: the last ones, sessions in short, counts, and a file if one is set."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 
 from policies.misses import PromptTokens
 from policies.tunables import Tunables
@@ -62,7 +62,7 @@ class TurnRecords:
         self.totals.ended(end, self.log.ended(end, tokens), tokens)
         self.sessions.ended(end, tokens)
 
-    def expire(self, alive: Collection[RequestId], now_s: float) -> None:
+    def expire(self, alive: Iterable[RequestId], now_s: float) -> None:
         """Let go of turns that ended though no replica said so; those `alive` wait or run."""
         if self.recorder:
             self.recorder.expire(alive, now_s)
