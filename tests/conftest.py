@@ -1,5 +1,6 @@
 """What unit and integration tests share."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,9 @@ def smollm2() -> Path:
     if not packaged_model.is_prepared(SMOLLM2):
         packaged_model.prepare(SMOLLM2)
     return SMOLLM2
+
+
+@pytest.fixture(autouse=True)
+def root_level() -> None:
+    """Let each test see warnings: what vLLM imports lets the root logger pass errors alone."""
+    logging.getLogger().setLevel(logging.WARNING)
