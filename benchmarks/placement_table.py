@@ -25,6 +25,7 @@ COLUMNS = (
     ("evicted", lambda one: f"{one.misses.evicted:.3f}"),
     ("elsewhere", lambda one: f"{one.misses.elsewhere:.3f}"),
     ("goodput/s", lambda one: f"{one.goodput_rps:.3f}"),
+    ("refused", lambda one: str(one.refusals)),
     ("dispersion", lambda one: f"{one.dispersion:.2f}"),
     ("moves", lambda one: str(one.moves)),
     ("splits", lambda one: str(one.splits)),

@@ -1,10 +1,11 @@
 """Everything the router knows, and what each thing that happens does to it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
-from policies.candidate import gather_candidates
+from policies.admission import Admission
+from policies.candidate import Candidate, gather_candidates
 from policies.in_flight import InFlight
 from policies.misses import Foreseen, PromptTokens, foresee, judge, split_by_tier
 from policies.prefix_index import PrefixIndex
@@ -15,6 +16,7 @@ from policies.types import (
     Booking,
     Decision,
     Park,
+    Refusal,
     ReplicaId,
     ReplicaState,
     Request,
@@ -28,12 +30,21 @@ _DECIDED_ANEW = 1
 """Waiting requests that are decided anew, though their replica has no room, as another got some."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A request that was sent to a replica; to compute what nobody had takes `first_seen_s`."""
+
+    request: Request
+    foreseen: Foreseen
+    first_seen_s: float
+
+
 class Router:
     """Index, load in flight, sessions and waiting requests together.
 
-    A request's way: `decide`, for one that is parked `place_waiting` until it returns its decision,
-    `first_byte`, `judge`, `end`. KV events go to `index` directly; `expire` is to be called about
-    once a second.
+    A request's way: `decide`, for one that is parked `place_waiting` until it returns its decision
+    or refusal, `first_byte`, `judge`, `end`. KV events go to `index` directly; `expire` is to be
+    called about once a second.
     """
 
     def __init__(self, tunables: Tunables) -> None:
@@ -52,9 +63,10 @@ class Router:
             max_sessions=tunables.max_sessions,
             max_lineages=tunables.max_lineages,
         )
+        self.admission = Admission()
         self.waiting = Waiting()
         self._free_blocks: dict[ReplicaId, int] = {}  # when those that wait were last looked at
-        self._placed: dict[RequestId, tuple[Request, Foreseen]] = {}
+        self._placed: dict[RequestId, _Placed] = {}
 
     def tune(self, tunables: Tunables) -> None:
         """Decide by other numbers from now on; what is known stays."""
@@ -73,8 +85,8 @@ class Router:
 
     def decide(
         self, request: Request, replicas: Sequence[ReplicaState], now_s: float, rng: Random
-    ) -> Decision | Park:
-        """Decide where a request goes and book it there, or let it wait.
+    ) -> Decision | Park | Refusal:
+        """Decide where a request goes and book it there, or let it wait, or turn it away.
 
         A request without a session belongs to the one that it extends, or begins one of its own.
         """
@@ -100,14 +112,15 @@ class Router:
             now_s,
             rng,
         )
+        if not self.admission.admits(session):
+            return self._hold(request, outcome, now_s)
+        self.admission.enter(session, now_s)
         self.in_flight.book(outcome.booking, now_s)
         if isinstance(outcome, Park):
             self.waiting.add(request, outcome)
         else:
             self.waiting.discard(request.request)
-            matches = {one.replica: one.match for one in candidates}
-            foreseen = foresee(request.hashes, matches, outcome.replica, self.index)
-            self._placed[request.request] = request, foreseen
+            self._placed[request.request] = self._foresee(request, outcome.replica, candidates)
             held = outcome.cached_tokens[Tier.GPU] // request.block_size
             self.index.expect(outcome.replica, request.hashes[held:], now_s)
             self.sessions.start_turn(session, outcome.home, request.hashes, request.blocks, now_s)
@@ -115,7 +128,7 @@ class Router:
 
     def place_waiting(
         self, replicas: Sequence[ReplicaState], now_s: float, rng: Random
-    ) -> list[Decision]:
+    ) -> list[Decision | Refusal]:
         """Return decisions on those that wait and now find room, or waited long enough.
 
         This costs little while no replica has more room than at the last call.
@@ -124,27 +137,35 @@ class Router:
         has_more = any(free > self._free_blocks.get(one, 0) for one, free in free_blocks.items())
         self._free_blocks = free_blocks
         others = _DECIDED_ANEW if has_more else 0
-        due = self.waiting.due(replicas, self.in_flight, others, now_s)
+        due = self.waiting.due(replicas, self.in_flight, self.admission, others, now_s)
         outcomes = [self.decide(request, replicas, now_s, rng) for request in due]
-        return [outcome for outcome in outcomes if isinstance(outcome, Decision)]
+        return [outcome for outcome in outcomes if not isinstance(outcome, Park)]
 
     def resume(self, turns: Iterable[LastTurn], replica: ReplicaId, now_s: float) -> None:
         """Learn of the sessions that a replica served; their `at_s` are seconds before now."""
         for turn in turns:
             self.sessions.resume(replace(turn, at_s=now_s + turn.at_s), replica)
 
-    def first_byte(self, request: RequestId) -> None:
+    def first_byte(self, request: RequestId, now_s: float) -> None:
         """Note that a request's prefill is done."""
         self.in_flight.first_byte(request)
+        if placed := self._placed.get(request):
+            asked = placed.request
+            assert asked.session is not None
+            began_at_s = self.admission.began_at_s(asked.session, asked.arrived_at_s)
+            delay_s = now_s - began_at_s - placed.first_seen_s
+            is_late = delay_s > self.tunables.ttft_slo_s
+            self.admission.limit.first_token(began_at_s, now_s, late=is_late)
 
     def judge(self, request: RequestId, cached_tokens: int) -> PromptTokens | None:
         """Return what became of the tokens of a prompt, of which the engine found some cached.
 
         None where it was not placed here, or has ended.
         """
-        if request not in self._placed:
+        placed = self._placed.get(request)
+        if placed is None:
             return None
-        asked, foreseen = self._placed[request]
+        asked, foreseen = placed.request, placed.foreseen
         by_tier = split_by_tier(cached_tokens, foreseen.match, asked.block_size)
         return judge(foreseen, asked.prompt_tokens, asked.block_size, by_tier)
 
@@ -164,7 +185,39 @@ class Router:
         expired = self._end_turns(self.in_flight.expire(now_s), now_s)
         self.index.expire(now_s)
         self.sessions.expire(now_s)
+        busy = {session for session, _ in self.in_flight.sessions()} | self.waiting.sessions
+        self.admission.expire(busy, self.waiting.held, self.tunables, now_s)
         return expired
+
+    def _hold(self, request: Request, outcome: Decision | Park, now_s: float) -> Park | Refusal:
+        """Let a request wait for a place of its session, or turn it away if it did for too long."""
+        session = outcome.booking.session
+        assert session is not None
+        admission, until_s = self.admission, request.arrived_at_s + self.tunables.max_park_s
+        reason = f"{len(admission)} sessions run, and more would make their turns late"
+        since_s = admission.asks_since_s(session, now_s)
+        if now_s >= until_s:
+            self.waiting.discard(request.request)
+            return Refusal(request.request, session, reason)
+        park = Park(
+            until_s=until_s,
+            order=(True, False, since_s),
+            reason=f"waits for a place: {reason}",
+            seconds=outcome.seconds,
+            booking=replace(outcome.booking, parked=True),
+            held=True,
+        )
+        self.waiting.add(request, park)
+        return park
+
+    def _foresee(
+        self, request: Request, chosen: ReplicaId, candidates: Sequence[Candidate]
+    ) -> _Placed:
+        matches = {one.replica: one.match for one in candidates}
+        foreseen = foresee(request.hashes, matches, chosen, self.index)
+        first_seen_tokens = request.prompt_tokens - foreseen.seen_blocks * request.block_size
+        [rate] = [c.state.prefill_tokens_per_s for c in candidates if c.replica == chosen]
+        return _Placed(request, foreseen, first_seen_tokens / rate)
 
     def _end_turns(self, bookings: tuple[Booking, ...], now_s: float) -> tuple[Booking, ...]:
         for booking in bookings:

@@ -36,7 +36,16 @@ class Tunables:
     """... if it takes this long."""
 
     max_park_s: float = 30.0
-    """How long a request waits at the router for a replica with room."""
+    """How long a request waits at the router for room, or its session for a place."""
+
+    ttft_slo_s: float = 5.0
+    """How much later than in an idle fleet the first token of a turn may come."""
+
+    max_late_ratio: float = 0.1
+    """Share of turns that may come later than that, before sessions that do not run must wait."""
+
+    session_hold_s: float = 300.0
+    """How long a session that has no turn counts as one that runs."""
 
     decode_share_ratio: float = 0.02
     """What each decoding request adds to the time of prefills before it."""

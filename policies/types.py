@@ -125,11 +125,22 @@ class Park:
     """A request waits at the router, until `until_s` at most, as its choice has no room for it.
 
     Of those that wait, the least `order` goes first. `booking` is what it adds meanwhile to the
-    cost of the replica it would go to.
+    cost of the replica it would go to. One that is `held` adds nothing: its session waits for a
+    place among those that run.
     """
 
     until_s: float
-    order: tuple[bool, float]
+    order: tuple[bool, bool, float]
     reason: str
     seconds: Mapping[ReplicaId, ScorerSeconds]
     booking: Booking
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request is turned away: its session found no place for as long as a request may wait."""
+
+    request: RequestId
+    session: SessionId
+    reason: str

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from policies.admission import Admission
 from policies.candidate import is_open, pinned_blocks
 from policies.in_flight import InFlight
-from policies.types import Booking, Park, ReplicaId, ReplicaState, Request, RequestId
+from policies.types import Booking, Park, ReplicaId, ReplicaState, Request, RequestId, SessionId
 
 
 class Waiting:
@@ -31,14 +32,31 @@ class Waiting:
         """Let a request wait no longer."""
         self._parked.pop(request, None)
 
+    @property
+    def sessions(self) -> set[SessionId | None]:
+        """Those that have a place and wait for room."""
+        return {park.booking.session for _, park in self._parked.values() if not park.held}
+
+    @property
+    def held(self) -> int:
+        """How many wait for a place of their session."""
+        return sum(1 for _ in self._names(held=True))
+
     def bookings(self) -> Iterator[Booking]:
         """Yield what each of them is expected to take."""
         return (park.booking for _, park in self._parked.values())
 
     def due(
-        self, replicas: Iterable[ReplicaState], in_flight: InFlight, others: int, now_s: float
+        self,
+        replicas: Iterable[ReplicaState],
+        in_flight: InFlight,
+        admission: Admission,
+        others: int,
+        now_s: float,
     ) -> Iterator[Request]:
         """Yield those for which their replica may have room, or that waited long enough, in order.
+
+        Of those that are held, yield whose session may have a place.
 
         With them come `others`, those whose last decision is the oldest: theirs may have become
         the wrong replica to wait for. What the caller books for one counts before the next.
@@ -47,6 +65,9 @@ class Waiting:
         free_blocks: dict[ReplicaId, int | None] = {}
 
         def is_due(park: Park) -> bool:
+            if park.held:
+                session = park.booking.session
+                return now_s >= park.until_s or session is None or admission.admits(session)
             replica = park.booking.replica
             state = states.get(replica)
             if now_s >= park.until_s or state is None or state.draining:
@@ -56,7 +77,7 @@ class Waiting:
             free = free_blocks[replica]
             return free is not None and free >= min(park.booking.blocks, state.total_blocks)
 
-        again = set(islice(self._parked, others))
+        again = set(islice(self._names(held=False), others))
         candidates = [
             (park, request)
             for name, (request, park) in self._parked.items()
@@ -67,6 +88,9 @@ class Waiting:
             if request.request in again or is_due(park):
                 yield request
                 free_blocks.clear()
+
+    def _names(self, *, held: bool) -> Iterator[RequestId]:
+        return (name for name, (_, park) in self._parked.items() if park.held is held)
 
 
 def _free_blocks(state: ReplicaState, in_flight: InFlight) -> int | None:

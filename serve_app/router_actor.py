@@ -124,7 +124,7 @@ class RouterActor:
             self._router.index.apply(report.batch, now_s)
             self._turns.totals.kv_events(report.batch.events)
         for request in report.first_tokens:
-            self._router.first_byte(request)
+            self._router.first_byte(request, now_s)
         for end in report.ends:
             if not self._turns.log.has_ended(end.request):  # else it was sent twice
                 tokens = self._router.judge(end.request, end.cached_tokens)

@@ -20,13 +20,16 @@ class Policy(Protocol):
 
     def place(
         self, request: Request, replicas: Sequence[ReplicaState], now_s: float
-    ) -> ReplicaId | Wait:
-        """Return where a request goes, or that it waits: `place_waiting` says when it goes."""
+    ) -> ReplicaId | Wait | None:
+        """Return where a request goes, or that it waits: `place_waiting` says when it goes.
+
+        None turns it away: its client is to try again later.
+        """
 
     def place_waiting(
         self, replicas: Sequence[ReplicaState], now_s: float
-    ) -> list[tuple[RequestId, ReplicaId]]:
-        """Return which of the waiting requests go now, and where.
+    ) -> list[tuple[RequestId, ReplicaId | None]]:
+        """Return which of the waiting requests go now, and where, or are turned away.
 
         Asked whenever a request ended, and when one has waited as long as it may.
         """
@@ -52,7 +55,7 @@ class Peer:
 
     def place_waiting(
         self, replicas: Sequence[ReplicaState], now_s: float
-    ) -> list[tuple[RequestId, ReplicaId]]:
+    ) -> list[tuple[RequestId, ReplicaId | None]]:
         """Let none wait."""
         return []
 

@@ -7,7 +7,7 @@ from benchmarks.peers.policy import Wait
 from policies.kv_events import EventBatch
 from policies.router import Router
 from policies.tunables import SCORER_NAMES, Tunables
-from policies.types import Park, ReplicaId, ReplicaState, Request, RequestId
+from policies.types import Decision, Park, ReplicaId, ReplicaState, Request, RequestId
 
 
 class Warmturn:
@@ -19,23 +19,25 @@ class Warmturn:
 
     def place(
         self, request: Request, replicas: Sequence[ReplicaState], now_s: float
-    ) -> ReplicaId | Wait:
-        """Return where a request goes, or that it waits."""
+    ) -> ReplicaId | Wait | None:
+        """Return where a request goes, or that it waits or is turned away."""
         outcome = self.router.decide(request, replicas, now_s, self._rng)
         if isinstance(outcome, Park):
             return Wait(outcome.until_s)
-        return outcome.replica
+        return outcome.replica if isinstance(outcome, Decision) else None
 
     def place_waiting(
         self, replicas: Sequence[ReplicaState], now_s: float
-    ) -> list[tuple[RequestId, ReplicaId]]:
-        """Return which of the waiting requests go now, and where."""
-        decisions = self.router.place_waiting(replicas, now_s, self._rng)
-        return [(one.booking.request, one.replica) for one in decisions]
+    ) -> list[tuple[RequestId, ReplicaId | None]]:
+        """Return which of the waiting requests go now, and where, or are turned away."""
+        return [
+            (one.booking.request, one.replica) if isinstance(one, Decision) else (one.request, None)
+            for one in self.router.place_waiting(replicas, now_s, self._rng)
+        ]
 
     def first_byte(self, request: RequestId, now_s: float) -> None:
         """Note that a request's prefill is done."""
-        self.router.first_byte(request)
+        self.router.first_byte(request, now_s)
 
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended."""

@@ -23,11 +23,18 @@ class Unpark:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """A client sends a request again that was turned away."""
+
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A second has passed."""
 
 
-Item = Turn | Wake | Unpark | Tick
+Item = Turn | Wake | Unpark | Retry | Tick
 """A turn is due when its client sends it."""
 
 

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import inf
 
 from benchmarks.peers.policy import Policy, Wait
-from benchmarks.simulator.agenda import Agenda, Tick, Unpark, Wake
+from benchmarks.simulator.agenda import Agenda, Retry, Tick, Unpark, Wake
 from benchmarks.simulator.engine import Engine
 from benchmarks.simulator.measurements import Measurements
 from benchmarks.simulator.progress import Admitted, FirstToken, Progress
@@ -15,6 +16,9 @@ from policies.kv_events import EventBatch
 from policies.types import ReplicaId, ReplicaState, RequestId
 
 _TICK_S = 1.0
+
+_RETRY_AFTER_S = 2.0
+"""A client that was turned away tries again so soon: the gateway's default for Retry-After."""
 
 
 class Fleet:
@@ -80,6 +84,9 @@ class Fleet:
                 case Turn():
                     self._measurements.arrived(item, now_s)
                     self._place(item, now_s)
+                case Retry(turn):
+                    request = replace(turn.request, arrived_at_s=now_s)
+                    self._place(replace(turn, request=request), now_s)
                 case Wake(engine, at_s):
                     if at_s == engine.next_at_s:  # else it changed its plans
                         self._progress(engine, engine.advance(now_s), now_s)
@@ -107,14 +114,18 @@ class Fleet:
             self._send(turn, placed, now_s)
 
     def _unpark(self, now_s: float) -> None:
-        """Send those of the waiting turns that the policy lets go."""
+        """Send or turn away those of the waiting turns that the policy lets go."""
         for request, replica in self._policy.place_waiting(self._states(), now_s):
             self._send(self._parked.pop(request), replica, now_s)
 
     def _states(self) -> list[ReplicaState]:
         return [engine.state for engine in self._engines.values() if not engine.draining]
 
-    def _send(self, turn: Turn, replica: ReplicaId, now_s: float) -> None:
+    def _send(self, turn: Turn, replica: ReplicaId | None, now_s: float) -> None:
+        if replica is None:
+            self._measurements.refused(turn)
+            self._agenda.put(now_s + _RETRY_AFTER_S, Retry(turn))
+            return
         engine = self._engines[replica]
         self._measurements.placed(turn, replica, now_s)
         self._progress(engine, engine.submit(turn, now_s), now_s)

@@ -51,6 +51,11 @@ class Measurements:
             record.replica, record.placed_at_s = replica, now_s
         self._moves.placed(session, replica, counts=record is not None)
 
+    def refused(self, turn: Turn) -> None:
+        """A request was turned away; it counts once, from when it was sent first."""
+        if record := self._records.get(turn.request.request):
+            record.refusals += 1
+
     def admitted(
         self, admitted: Admitted, engine: Engine, engines: Collection[Engine], now_s: float
     ) -> None:
@@ -133,6 +138,7 @@ class Measurements:
             ),
             slow_waits_s=Waits.of_slowest(admitted),
             goodput_rps=good / measured_s,
+            refusals=sum(one.refusals for one in records),
             prompt_tokens_per_s=prompt / measured_s,
             output_tokens_per_s=sum(one.output_tokens for one in ended) / measured_s,
             user_tokens_per_s=float(np.median(tokens_per_s)) if tokens_per_s else 0.0,

@@ -9,8 +9,8 @@ from policies.types import ReplicaId
 class RequestRecord:
     """Tokens of its prompt are hits or one kind of miss.
 
-    `thick` says that its session sends bursts. It waited at the router, and in the engine for
-    others' prefills and for memory.
+    `thick` says that its session sends bursts. It was turned away `refusals` times. It waited at
+    the router, and in the engine for others' prefills and for memory.
     """
 
     arrived_at_s: float
@@ -26,6 +26,7 @@ class RequestRecord:
     elsewhere_tokens: int = 0
     first_at_s: float | None = None
     ended_at_s: float | None = None
+    refusals: int = 0
     router_s: float = 0.0
     prefills_s: float = 0.0
     memory_s: float = 0.0

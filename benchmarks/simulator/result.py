@@ -108,6 +108,8 @@ class Result:
     misses: Misses
     slow_waits_s: Waits
     goodput_rps: float
+    refusals: int
+    """How often requests were turned away."""
     prompt_tokens_per_s: float
     output_tokens_per_s: float
     user_tokens_per_s: float

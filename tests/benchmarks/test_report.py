@@ -24,7 +24,7 @@ def make_result(policy: str, load: float, seed: int, p90_s: float) -> Result:
         ttft_plain_s=Percentiles(p90_s / 2, p90_s, p90_s * 2), ttft_thick_s=None,
         e2e_s=Percentiles(1, 2, 3), hit_ratio=0.8, hits=Hits(0.5, 0.2, 0.1), available_ratio=0.9,
         captured_ratio=1 - load / 100, misses=Misses(0.1, 0.06, 0.04),
-        slow_waits_s=Waits(0.0, 1.0, 2.0, 3.0), goodput_rps=min(load, 20 - load),
+        slow_waits_s=Waits(0.0, 1.0, 2.0, 3.0), goodput_rps=min(load, 20 - load), refusals=0,
         prompt_tokens_per_s=1e5 * load, output_tokens_per_s=100 * load, user_tokens_per_s=80 - load,
         dispersion=0.4, moves=1, splits=0, decide_ms=0.3, busiest_ratio=1.1, replica_hours=3.0,
         running=[[1, 2, 3, 4], [2, 2, 2, 2]],

@@ -58,7 +58,7 @@ def test_a_session_by_lineage() -> None:
     """Turns that extend each other are one session, with one home, though none names it."""
     router = make_router()
     first = decide(router, make_turn("q1", 1, 2))
-    router.first_byte(RequestId("q1"))
+    router.first_byte(RequestId("q1"), 0)
     router.end(RequestId("q1"), 1)
     second = decide(router, make_turn("q2", 1, 2, 3), now_s=5)
     assert (first.rule, second.rule) == (Rule.NEW, Rule.STAYED)
@@ -74,7 +74,7 @@ def test_siblings_stay_together() -> None:
     router = make_router(placement_slack_s=0)
     prompt = list(range(400))
     first = decide(router, make_turn("q1", *prompt))
-    router.first_byte(RequestId("q1"))
+    router.first_byte(RequestId("q1"), 0)
     sibling = decide(router, make_turn("q2", *prompt, session="other"))
     assert sibling.replica == first.replica
     assert sibling.booking.uncached_tokens == 2

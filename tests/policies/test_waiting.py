@@ -4,7 +4,7 @@ from random import Random
 
 from policies.router import Router
 from policies.tunables import Tunables
-from policies.types import Decision, Park, RequestId
+from policies.types import Decision, Park, ReplicaState, RequestId
 from tests.policies.makers import make_request, make_state
 
 FULL = make_state("r1", total_blocks=100, free_blocks=0)
@@ -24,11 +24,17 @@ def park(router: Router, name: str, at_s: float, blocks: int = 50) -> None:
     assert isinstance(router.decide(request, [FULL], at_s, Random(0)), Park)
 
 
-def placed(router: Router, state: object, now_s: float) -> list[str]:
+def decided(router: Router, now_s: float, *states: ReplicaState) -> list[Decision]:
+    """Return the decisions on those that the router lets go."""
+    made = router.place_waiting(states, now_s, Random(0))
+    decisions = [one for one in made if isinstance(one, Decision)]
+    assert len(decisions) == len(made)
+    return decisions
+
+
+def placed(router: Router, state: ReplicaState, now_s: float) -> list[str]:
     """Return whom the router lets go."""
-    decisions = router.place_waiting([state], now_s, Random(0))  # type: ignore[list-item]
-    assert all(isinstance(one, Decision) for one in decisions)
-    return [one.booking.request for one in decisions]
+    return [one.booking.request for one in decided(router, now_s, state)]
 
 
 def test_nobody_goes_while_there_is_no_room() -> None:
@@ -99,7 +105,7 @@ def test_a_change_of_mind() -> None:
     for at_s in range(4):
         park(router, f"q{at_s}", at_s)
     room = [make_state("r2", total_blocks=1000, free_blocks=free) for free in (0, 800, 700, 900)]
-    gone = [router.place_waiting([FULL, state], 5, Random(0)) for state in room]
+    gone = [decided(router, 5, FULL, state) for state in room]
     assert [[(one.booking.request, one.replica) for one in each] for each in gone] == [
         [],
         [("q0", "r2")],
@@ -114,4 +120,4 @@ def test_what_waits_for_a_replica_that_is_gone_is_decided_anew() -> None:
     park(router, "q1", 0)
     router.forget(FULL.replica, 1)
     other = make_state("r2", total_blocks=100, free_blocks=100)
-    assert [one.replica for one in router.place_waiting([other], 1, Random(0))] == ["r2"]
+    assert [one.replica for one in decided(router, 1, other)] == ["r2"]

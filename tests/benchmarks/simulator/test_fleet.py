@@ -149,11 +149,27 @@ class Stubborn(Peer):
 
     def place_waiting(
         self, replicas: Sequence[ReplicaState], now_s: float
-    ) -> list[tuple[RequestId, ReplicaId]]:
+    ) -> list[tuple[RequestId, ReplicaId | None]]:
         due = [request for request, until_s in self.waiting.items() if now_s >= until_s]
         for request in due:
             del self.waiting[request]
         return [(request, replicas[0].replica) for request in due]
+
+
+class Refusing(Stubborn):
+    """Turns every request away once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[RequestId] = set()
+
+    def place_waiting(
+        self, replicas: Sequence[ReplicaState], now_s: float
+    ) -> list[tuple[RequestId, ReplicaId | None]]:
+        placed = super().place_waiting(replicas, now_s)
+        new = {request for request, _ in placed} - self.refused
+        self.refused |= new
+        return [(request, None if request in new else replica) for request, replica in placed]
 
 
 def test_what_waits_is_placed_in_time() -> None:
@@ -164,6 +180,17 @@ def test_what_waits_is_placed_in_time() -> None:
     result = measurements.result("stubborn", 1, 1, 1, 200.0)
     assert result.ttft_s.p50 > 30
     assert result.slow_waits_s.router == pytest.approx(30.0)
+    assert result.refusals == 0
+
+
+def test_who_is_turned_away_comes_back() -> None:
+    """It counts as one request, from when it was sent first: two waits and a pause of 2 s."""
+    engines = [ReplicaFactory(HARDWARE, 64 * 16).make()]
+    measurements = Measurements(0.0)
+    Fleet(engines, Refusing(), ClosedLoop(SESSIONS, 1, 1, 16), measurements).run(200.0)
+    result = measurements.result("refusing", 1, 1, 1, 200.0)
+    assert result.ttft_s.p50 > 62
+    assert result.refusals in (result.requests, result.requests - 1)
 
 
 def test_places_draw_their_own_sessions() -> None:

@@ -1,0 +1,84 @@
+"""Which sessions run while not all can: those that do, then those that wait longest for a place."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from policies.session_limit import SessionLimit
+from policies.tunables import Tunables
+from policies.types import SessionId
+
+_ASKS_AGAIN_S = 120.0
+"""A session without a place that does not ask again for so long has given up."""
+
+
+@dataclass(slots=True)
+class _Place:
+    entered_at_s: float
+    seen_at_s: float
+
+
+@dataclass(slots=True)
+class _Asking:
+    since_s: float
+    asked_at_s: float
+
+
+class Admission:
+    """Places of sessions that run. A session keeps its place while it has turns, and between them.
+
+    That is for `session_hold_s` after a turn, or until there are more places taken than there may
+    be and it is the one that has had no turn for the longest time.
+    """
+
+    def __init__(self) -> None:
+        self.limit = SessionLimit()
+        self._places: dict[SessionId, _Place] = {}  # the session that was seen last at the end
+        self._asking: dict[SessionId, _Asking] = {}
+
+    def __len__(self) -> int:
+        """How many sessions run."""
+        return len(self._places)
+
+    def admits(self, session: SessionId) -> bool:
+        """Tell whether a session has a place, or finds one that is free."""
+        limit = self.limit.sessions
+        return limit is None or session in self._places or len(self) < limit
+
+    def enter(self, session: SessionId, now_s: float) -> None:
+        """Give a session a place, or note that it is seen there."""
+        place = self._places.pop(session, None) or _Place(now_s, now_s)
+        place.seen_at_s = now_s
+        self._places[session] = place
+        self._asking.pop(session, None)
+
+    def asks_since_s(self, session: SessionId, now_s: float) -> float:
+        """Return since when a session without a place asks for one, as it does now."""
+        asking = self._asking.setdefault(session, _Asking(now_s, now_s))
+        asking.asked_at_s = now_s
+        return asking.since_s
+
+    def began_at_s(self, session: SessionId, arrived_at_s: float) -> float:
+        """Return from when on a turn that arrived then did not wait for a place."""
+        place = self._places.get(session)
+        return max(arrived_at_s, place.entered_at_s) if place else arrived_at_s
+
+    def expire(
+        self, busy: Collection[SessionId | None], waiting: int, tunables: Tunables, now_s: float
+    ) -> None:
+        """Adapt the limit, and take places from sessions that have left. To be called each second.
+
+        `busy` sessions have turns that run or wait for room, `waiting` turns wait for a place.
+        """
+        for session in busy:
+            if session is not None and session in self._places:
+                self.enter(session, now_s)
+        self.limit.adapt(len(self), waiting, tunables.max_late_ratio, now_s)
+        for session in [one for one in self._places if one not in busy]:
+            idle_s = now_s - self._places[session].seen_at_s
+            limit = self.limit.sessions
+            if idle_s <= tunables.session_hold_s and (limit is None or len(self) <= limit):
+                break
+            del self._places[session]
+        for session, asking in list(self._asking.items()):
+            if now_s - asking.asked_at_s > _ASKS_AGAIN_S:
+                del self._asking[session]

@@ -1,0 +1,188 @@
+"""While turns are late, sessions that run go on and others wait, and are turned away in the end."""
+
+from random import Random
+
+from policies.router import Router
+from policies.tunables import Tunables
+from policies.types import Decision, Park, Refusal, Request, RequestId, SessionId
+from tests.policies.makers import make_hashes, make_request, make_state
+
+STATES = [make_state("r1", total_blocks=100_000, free_blocks=100_000, max_requests=1000)]
+BUSY = [make_state("r1", total_blocks=100_000, free_blocks=0, max_requests=1000)]
+
+
+def make_turn(name: str, session: str, at_s: float) -> Request:
+    """Return a turn of a session that nobody computed before, two tokens long."""
+    return make_request(name, session, hashes=[], prompt_tokens=2, arrived_at_s=at_s)
+
+
+def serve(router: Router, name: str, session: str, at_s: float, ttft_s: float = 0.1) -> None:
+    """Let a turn arrive, get its first token so much later, and end."""
+    outcome = router.decide(make_turn(name, session, at_s), STATES, at_s, Random(0))
+    assert isinstance(outcome, Decision)
+    router.first_byte(RequestId(name), at_s + ttft_s)
+    router.end(RequestId(name), at_s + ttft_s)
+
+
+def make_overloaded(sessions: int = 20, **tunables: float) -> Router:
+    """Return a router at 20 s of whose sessions each had a late turn: 19 of 20 may run.
+
+    The first one has had no turn for the longest time.
+    """
+    router = Router(Tunables(**tunables))  # type: ignore[arg-type]  # each as its own type
+    for number in range(sessions):
+        serve(router, f"first-{number}", f"s{number}", at_s=number / 10, ttft_s=9.0)
+    router.expire(20)
+    assert router.admission.limit.sessions == sessions * 19 // 20
+    return router
+
+
+def ask(router: Router, name: str, session: str, at_s: float) -> Decision | Park | Refusal:
+    """Return what the router says to a turn that arrives now."""
+    return router.decide(make_turn(name, session, at_s), STATES, at_s, Random(0))
+
+
+def let_go(router: Router, now_s: float) -> list[str]:
+    """Return who goes, in order, and who is turned away."""
+    made = router.place_waiting(STATES, now_s, Random(0))
+    return [
+        one.booking.request if isinstance(one, Decision) else f"not {one.request}" for one in made
+    ]
+
+
+def leave(router: Router, *sessions: str) -> None:
+    """Let sessions be forgotten, as if they had had no turn for long."""
+    places = router.admission._places
+    for session in sessions:
+        del places[SessionId(session)]
+
+
+def test_sessions_that_run_go_on() -> None:
+    """They are not asked to wait, however late turns are."""
+    assert isinstance(ask(make_overloaded(), "q", "s7", at_s=21), Decision)
+
+
+def test_a_new_session_waits_for_a_place() -> None:
+    """It says why, and puts nothing on any replica meanwhile."""
+    router = make_overloaded()
+    park = ask(router, "q", "new", at_s=21)
+    assert isinstance(park, Park)
+    assert park.held
+    assert "19 sessions run" in park.reason
+    assert router.in_flight.load(STATES[0].replica).uncached_tokens == 0
+    assert let_go(router, 22) == []
+    leave(router, "s5")
+    assert let_go(router, 23) == ["q"]
+
+
+def test_who_had_no_turn_for_the_longest_time_makes_room() -> None:
+    """One place too many was taken: the first session's."""
+    router = make_overloaded()
+    assert isinstance(ask(router, "q", "s0", at_s=21), Park)
+    assert isinstance(ask(router, "r", "s1", at_s=21), Decision)
+
+
+def test_a_session_with_a_turn_keeps_its_place() -> None:
+    """Though it began that turn long ago; one whose turn waits for room does, too."""
+    router = Router(Tunables())
+    for number in range(20):
+        serve(router, f"q{number}", f"s{number}", at_s=0, ttft_s=9.0)
+    assert isinstance(ask(router, "long", "s0", at_s=1), Decision)
+    assert isinstance(router.decide(make_turn("w", "s1", 1), BUSY, 1, Random(0)), Park)
+    router.expire(20)
+    assert isinstance(ask(router, "a", "s0", at_s=21), Decision)
+    assert isinstance(ask(router, "b", "s2", at_s=21), Park)
+
+
+def test_places_go_to_those_who_asked_first() -> None:
+    """One of two that wait gets the place that comes free."""
+    router = make_overloaded()
+    ask(router, "q2", "new2", at_s=21)
+    ask(router, "q1", "new1", at_s=22)
+    leave(router, "s5")
+    assert let_go(router, 23) == ["q2"]
+    leave(router, "s6")
+    assert let_go(router, 24) == ["q1"]
+
+
+def test_it_is_turned_away_when_it_waited_as_long_as_one_may() -> None:
+    """And is told why."""
+    router = make_overloaded()
+    ask(router, "q", "new", at_s=21)
+    assert let_go(router, 50) == []
+    assert let_go(router, 51) == ["not q"]
+    assert len(router.waiting) == 0
+
+
+def test_nobody_waits_where_none_may() -> None:
+    """It is turned away at once."""
+    router = make_overloaded(max_park_s=0)
+    refusal = ask(router, "q", "new", at_s=21)
+    assert isinstance(refusal, Refusal)
+    assert "19 sessions run" in refusal.reason
+
+
+def test_who_comes_back_is_still_the_first() -> None:
+    """A client that tries again has not lost its session's turn."""
+    router = make_overloaded()
+    ask(router, "q1", "new1", at_s=21)
+    ask(router, "q2", "new2", at_s=40)
+    assert let_go(router, 51) == ["not q1"]
+    ask(router, "q1-again", "new1", at_s=53)
+    leave(router, "s5")
+    assert let_go(router, 54) == ["q1-again"]
+
+
+def test_who_never_comes_back_is_forgotten() -> None:
+    """It comes as a new one after minutes."""
+    router = make_overloaded()
+    ask(router, "q1", "new1", at_s=21)
+    assert let_go(router, 51) == ["not q1"]
+    router.expire(172)
+    assert router.admission.asks_since_s(SessionId("new1"), 172) == 172
+
+
+def test_a_place_is_kept_between_turns_for_a_while() -> None:
+    """A session that paused for longer counts no more."""
+    router = Router(Tunables(session_hold_s=60))
+    serve(router, "q1", "s1", at_s=0)
+    serve(router, "q2", "s2", at_s=30)
+    router.expire(60)
+    assert len(router.admission) == 2
+    router.expire(61)
+    assert len(router.admission) == 1
+
+
+def test_a_slow_machine_is_not_an_overloaded_one() -> None:
+    """A prompt that nobody computed before takes its time: 20,000 tokens at 1,000 a second."""
+    router = Router(Tunables())
+    for number in range(20):
+        name = f"q{number}"
+        request = make_request(
+            name, f"s{number}", hashes=make_hashes(number), prompt_tokens=20_000, block_size=4
+        )
+        router.decide(request, STATES, 0, Random(0))
+        router.first_byte(RequestId(name), 21)
+    router.expire(22)
+    assert router.admission.limit.sessions is None
+
+
+def test_waiting_for_a_place_is_not_held_against_those_who_run() -> None:
+    """The limit looks at turns from when their session has a place."""
+    router = make_overloaded()
+    ask(router, "q", "new", at_s=21)
+    leave(router, "s5")
+    assert let_go(router, 45) == ["q"]
+    router.first_byte(RequestId("q"), 45.1)
+    for number in range(6, 21):
+        serve(router, f"second-{number}", f"s{number % 19 + 1}", at_s=46)
+    assert router.admission.limit.late_ratio(47) == 0
+
+
+def test_all_may_run_where_any_share_may_be_late() -> None:
+    """A share of 1 lets nobody wait for a place."""
+    router = Router(Tunables(max_late_ratio=1))
+    for number in range(20):
+        serve(router, f"q{number}", f"s{number}", at_s=0, ttft_s=99)
+    router.expire(100)
+    assert router.admission.limit.sessions is None
