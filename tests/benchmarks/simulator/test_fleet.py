@@ -187,8 +187,8 @@ def test_who_is_turned_away_comes_back() -> None:
     """It counts as one request, from when it was sent first: two waits and a pause of 2 s."""
     engines = [ReplicaFactory(HARDWARE, 64 * 16).make()]
     measurements = Measurements(0.0)
-    Fleet(engines, Refusing(), ClosedLoop(SESSIONS, 1, 1, 16), measurements).run(200.0)
-    result = measurements.result("refusing", 1, 1, 1, 200.0)
+    Fleet(engines, Refusing(), ClosedLoop(SESSIONS, 1, 1, 16), measurements).run(600.0)
+    result = measurements.result("refusing", 1, 1, 1, 600.0)
     assert result.ttft_s.p50 > 62
     assert result.refusals in (result.requests, result.requests - 1)
 
