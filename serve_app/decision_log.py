@@ -99,11 +99,6 @@ class DecisionLog:
             turn.end, turn.tokens = end, tokens
         return turn
 
-    def has_ended(self, request: RequestId) -> bool:
-        """Tell whether the end of a turn is known."""
-        turn = self._turns.get(request)
-        return turn is not None and turn.end is not None
-
     def waited_s(self, request: RequestId) -> float | None:
         """Return how long a turn waited for room so far, where it is known."""
         turn = self._turns.get(request)

@@ -126,7 +126,7 @@ class RouterActor:
         for request in report.first_tokens:
             self._router.first_byte(request)
         for end in report.ends:
-            if not self._turns.log.has_ended(end.request):  # else it was sent twice
+            if not self._turns.has_ended(end.request):  # else it was sent twice
                 tokens = self._router.judge(end.request, end.cached_tokens)
                 self._turns.ended(end, replica, tokens)
             self._router.end(end.request, now_s)

@@ -210,6 +210,26 @@ async def test_turns_that_nobody_saw_arrive_are_counted(
     assert (await recorded.counted())["unrecorded_turns/unseen"] == 2
 
 
+async def test_a_turn_has_one_line(recorded: Recorded) -> None:
+    """Also where it is tried again as its replica seems lost, and that one ends it after all."""
+    asked = make_turn("a1", 1, session="a")
+    await recorded.turn(asked, 0, 2)
+    await recorded.turn(asked, 3, 4)
+    recorded.clock.now_s += turn_recorder.UNHEARD_S + 1
+    recorded.actor._let_go(recorded.clock.monotonic())
+    await recorded.turn(make_turn("b1", 1, session="b"), 50, 51)
+    assert [one["request"] for one in await recorded.lines(2)] == ["http-a1", "http-b1"]
+    assert (await recorded.counted())["unrecorded_turns/unseen"] == 0
+
+
+async def test_a_turn_that_nobody_saw_arrive_is_counted_once(recorded: Recorded) -> None:
+    """However often its replica tells of it."""
+    end = TurnEnd(RequestId("unknown"), 14, 4, 5, 0.25)
+    for _ in range(2):
+        await recorded.actor.report(make_report("r1", batch=None, ends=(end,)))
+    assert (await recorded.counted())["unrecorded_turns/unseen"] == 1
+
+
 async def test_a_missing_directory_harms_no_turn(
     recorded: Recorded, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -328,17 +328,19 @@ async def test_a_request_wakes_a_fleet_that_has_no_replica(
     assert wish.reason == "stays at 1: none runs"
 
 
-async def test_an_end_that_is_told_twice_counts_once(actor: RouterActor) -> None:
-    """A report whose answer was lost is sent again."""
+@pytest.mark.parametrize("was_asked", [True, False])
+async def test_an_end_that_is_told_twice_counts_once(actor: RouterActor, was_asked: bool) -> None:
+    """A report whose answer was lost is sent again, most of all while this router is a new one."""
     await actor.report(make_report("r1"))
     turn = make_turn("q1", 1, session="s1")
-    await actor.decide(turn, {R1: 64})
+    if was_asked:
+        await actor.decide(turn, {R1: 64})
     end = TurnEnd(turn.request, turn.prompt_tokens, 0, 5, 0.25)
     for _ in range(2):
         await actor.report(make_report("r1", batch=None, ends=(end,)))
     now = await sampled(actor)
     assert now["warmturn_prompt_tokens",] == turn.prompt_tokens
-    assert now["warmturn_compared_turns",] == 1
+    assert now["warmturn_compared_turns",] == was_asked
 
 
 async def test_a_gateway_that_does_not_know_the_block_size_yet(actor: RouterActor) -> None:
