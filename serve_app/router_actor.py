@@ -127,7 +127,7 @@ class RouterActor:
             self._router.first_byte(request)
         for end in report.ends:
             if not self._turns.has_ended(end.request):  # else it was sent twice
-                tokens = self._router.judge(end.request, end.cached_tokens)
+                tokens = self._router.judge(end.request, end.prompt_tokens, end.cached_tokens)
                 self._turns.ended(end, replica, tokens)
             self._router.end(end.request, now_s)
         self._place_waiting(now_s)

@@ -51,12 +51,11 @@ class RouterTotals:
     def ended(self, end: TurnEnd, turn: LoggedTurn | None, tokens: PromptTokens | None) -> None:
         """Count what came of a turn, which the log may have forgotten or never known.
 
-        `tokens` are None, or of another sum, where the prompt was not read beforehand, or was
-        computed for several generations.
+        `tokens` are None where nobody knows what became of them, as Router.judge says.
         """
         self.add(metrics.PROMPT_TOKENS, end.prompt_tokens)
         self.add(metrics.CACHED_TOKENS, end.cached_tokens)
-        if tokens and tokens.prompt_tokens == end.prompt_tokens:
+        if tokens:
             for tier, hit in tokens.hits.items():
                 self.add(metrics.HIT_TOKENS, hit, _name(tier))
             for kind, missed in tokens.misses.items():

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,38 @@ async def test_turns_that_came_to_nothing_are_recorded_too(recorded: Recorded) -
     assert "replica" not in lines["http-waiting"]
     [a] = read_sessions(recorded.path)
     assert [one.prompt_tokens for one in a.requests] == [50]
+
+
+COUNTS = {
+    "unread": (50, 4, 50, True),
+    "as it was read": (10, 4, 10, False),
+    "for several answers": (20, 8, 10, False),
+    "not at all": (0, 0, 10, False),
+}
+"""Prompt and cached tokens of the engine, prompt tokens of the line, whether it was not read."""
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+async def test_tokens_add_up_or_are_not_told(recorded: Recorded, counts: str) -> None:
+    """Nothing is said of the tokens of a prompt of which the engine did not compute just these."""
+    engine_tokens, cached_tokens, prompt_tokens, is_unread = COUNTS[counts]
+    asked = make_turn("a1", 1, 2, session="a")
+    if is_unread:
+        asked = replace(make_turn("a1", session="a"), not_rendered="image", prompt_tokens=30)
+    await recorded.actor.decide(asked, {R1: 64})
+    end = TurnEnd(asked.request, engine_tokens, cached_tokens, 5, 0.25, 0.5)
+    await recorded.actor.report(make_report("r1", ends=(end,)))
+    [line] = await recorded.lines(1)
+    assert line["prompt_tokens"] == prompt_tokens
+    cached, missed = line.get("cached"), line.get("missed")
+    told = await recorded.actor.decision("http-a1")
+    assert told is not None
+    if engine_tokens == 10:
+        assert sum(cached.values()) == line["cached_tokens"]
+        assert sum(cached.values()) + sum(missed.values()) == prompt_tokens
+        assert told["outcome"]["tokens"]
+    else:
+        assert (cached, missed, told["outcome"]["tokens"]) == (None, None, None)
 
 
 async def test_a_turn_that_still_runs_is_not_over(recorded: Recorded) -> None:
