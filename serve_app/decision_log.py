@@ -9,7 +9,7 @@ from itertools import islice
 from policies.misses import PromptTokens
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
-from policies.types import Decision, Park, RequestId, SessionId
+from policies.types import Decision, Park, ReplicaId, RequestId, SessionId
 from policies.whereabouts import PromptSample, sample
 from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
@@ -44,6 +44,8 @@ class LoggedTurn:
     weights: Mapping[str, float] | None = None
     """What each scorer's seconds were multiplied by."""
     end: TurnEnd | None = None
+    ended_on: ReplicaId | None = None
+    """Not that of the decision where this came too late, and the gateway did without."""
     tokens: PromptTokens | None = None
     """What became of its prompt's tokens."""
 
@@ -93,10 +95,12 @@ class DecisionLog:
                 turn.decisions += 1
         return turn
 
-    def ended(self, end: TurnEnd, tokens: PromptTokens | None) -> LoggedTurn | None:
-        """Note what came of a turn; return it if it is remembered."""
+    def ended(
+        self, end: TurnEnd, replica: ReplicaId, tokens: PromptTokens | None
+    ) -> LoggedTurn | None:
+        """Note what came of a turn there; return it if it is remembered."""
         if turn := self._turns.get(end.request):
-            turn.end, turn.tokens = end, tokens
+            turn.end, turn.ended_on, turn.tokens = end, replica, tokens
         return turn
 
     def waited_s(self, request: RequestId) -> float | None:

@@ -47,6 +47,7 @@ def decision(turn: LoggedTurn) -> Json:
         }
     if end := turn.end:
         answer["outcome"] = {
+            "replica": turn.ended_on,
             "prompt_tokens": end.prompt_tokens,
             "cached_tokens": end.cached_tokens,
             "output_tokens": end.output_tokens,

@@ -60,9 +60,10 @@ class RouterTotals:
                 self.add(metrics.HIT_TOKENS, hit, _name(tier))
             for kind, missed in tokens.misses.items():
                 self.add(metrics.MISSED_TOKENS, missed, kind)
-        if turn and turn.decision and end.ttft_s is not None:
+        made = turn and turn.decision
+        if turn and made and made.replica == turn.ended_on and end.ttft_s is not None:
             self.add(metrics.COMPARED_TURNS, 1)
-            self.add(metrics.EXPECTED_TTFT_SECONDS, turn.decision.ttft_s)
+            self.add(metrics.EXPECTED_TTFT_SECONDS, made.ttft_s)
             self.add(metrics.ACTUAL_TTFT_SECONDS, end.ttft_s)
 
     def kv_events(self, events: Iterable[Event]) -> None:

@@ -102,11 +102,12 @@ class SessionTurns:
         self._open[request] = history, turn
         self._forget_some(history)
 
-    def ended(self, end: TurnEnd, tokens: PromptTokens | None) -> None:
-        """Note what came of a turn, and of its prompt's tokens where that is known."""
+    def ended(self, end: TurnEnd, replica: ReplicaId, tokens: PromptTokens | None) -> None:
+        """Note what came of a turn there, and of its prompt's tokens where that is known."""
         if end.request not in self._open:
             return
         history, turn = self._open.pop(end.request)
+        turn.replica = replica  # another one where its gateway did without the decision
         turn.ttft_s, turn.output_tokens = end.ttft_s, end.output_tokens
         turn.cached_tokens, turn.tokens = end.cached_tokens, tokens
         history.ended_tokens += end.prompt_tokens

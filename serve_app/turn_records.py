@@ -63,8 +63,8 @@ class TurnRecords:
         self._ended.add(end.request)
         if self.recorder:
             self.recorder.ended(end, replica, tokens)
-        self.totals.ended(end, self.log.ended(end, tokens), tokens)
-        self.sessions.ended(end, tokens)
+        self.totals.ended(end, self.log.ended(end, replica, tokens), tokens)
+        self.sessions.ended(end, replica, tokens)
 
     def has_ended(self, request: RequestId) -> bool:
         """Tell whether the end of a turn was told."""

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.block_names import ids_of
 from benchmarks.traces import read_sessions
 from policies.tunables import Tunables
-from policies.types import RequestId
+from policies.types import RequestId, SessionId
 from serve_app import open_turn, router_actor, turn_recorder
 from serve_app.config import RecordConfig
 from serve_app.replica_report import Outcome, TurnEnd
@@ -186,6 +186,37 @@ async def test_turns_that_came_to_nothing_are_recorded_too(recorded: Recorded) -
     assert "replica" not in lines["http-waiting"]
     [a] = read_sessions(recorded.path)
     assert [one.prompt_tokens for one in a.requests] == [50]
+
+
+async def test_a_decision_that_nobody_followed_is_not_told(recorded: Recorded) -> None:
+    """It came too late: the gateway sent the turn elsewhere by itself."""
+    asked = make_turn("a1", 1, session="a")
+    await recorded.actor.decide(asked, {R1: 64})
+    await recorded.actor.give_up(asked.request)
+    end = TurnEnd(asked.request, 6, 0, 5, 0.25, 0.5)
+    await recorded.actor.report(make_report("r2", ends=(end,)))
+    [line] = await recorded.lines(1)
+    assert (line["replica"], line["ttft_s"], line["outcome"]) == ("r2", 0.25, "answered")
+    assert not {"rule", "expected_ttft_s"} & set(line)
+    told = await recorded.actor.decision("http-a1")
+    assert told is not None
+    assert (told["replica"], told["outcome"]["replica"]) == ("r1", "r2")
+    story = await recorded.actor.session(SessionId("a"))
+    assert story is not None
+    assert [turn["replica"] for turn in story["turns"]] == ["r2"]
+    counted = {one.metric: one.value for one in await recorded.actor.samples()}
+    assert counted["warmturn_compared_turns"] == 0
+
+
+async def test_a_turn_that_is_asked_for_again_is_given_up_no_longer(recorded: Recorded) -> None:
+    """Its gateway did without the router for a moment; it is lost if that one dies."""
+    asked = make_turn("a1", 1, session="a")
+    await recorded.actor.decide(asked, {R1: 64})
+    await recorded.actor.give_up(asked.request)
+    await recorded.actor.decide(asked, {R1: 64})
+    recorded.clock.now_s += turn_recorder.UNHEARD_S + 1
+    recorded.actor._let_go(recorded.clock.monotonic())
+    assert [one["outcome"] for one in await recorded.lines(1)] == ["lost"]
 
 
 COUNTS = {

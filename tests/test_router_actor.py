@@ -187,6 +187,7 @@ async def test_a_decision_can_be_explained(actor: RouterActor) -> None:
     assert told["weights"] == {"kv_locality": 1.0, "queue_depth": 1.0, "kv_pressure": 1.0}
     assert told["outcome"].pop("tokens")["first_seen_tokens"] == 6
     assert told["outcome"] == {
+        "replica": placement.replica,
         "prompt_tokens": 10,
         "cached_tokens": 4,
         "output_tokens": 5,
