@@ -156,12 +156,16 @@ class RouterActor:
     async def configure(
         self, tunables: Tunables, record: RecordConfig | None, seat: GatewaySeat
     ) -> RouterStatus:
-        """Decide by these numbers from now on, and record turns so, as a gateway says."""
+        """Decide by these numbers from now on, and record turns so, as the newest gateway says.
+
+        Older ones may be leaving, and have other settings.
+        """
         now_s = self._now()
         self._fleet.greet(seat, now_s)
-        if tunables != self._router.tunables:
-            self._router.tune(tunables)
-        self._turns.record(record)
+        if self._fleet.is_newest(seat):
+            if tunables != self._router.tunables:
+                self._router.tune(tunables)
+            self._turns.record(record)
         index = self._router.index
         return RouterStatus(
             block_size=self._fleet.block_size,
@@ -172,7 +176,7 @@ class RouterActor:
             shared_blocks=index.shared_blocks,
             waiting=len(self._router.waiting),
             started_s_ago=round(now_s - self._started_at_s, 1),
-            tunables=tunables,
+            tunables=self._router.tunables,
             autoscaling=self._scaling.wish,
             record=self._turns.recorder.status if self._turns.recorder else None,
         )

@@ -330,6 +330,23 @@ async def test_recording_ends_when_the_setting_goes(recorded: Recorded) -> None:
     assert len(await recorded.lines(1)) == 1
 
 
+async def test_gateways_that_leave_have_no_say(recorded: Recorded) -> None:
+    """New settings come with new gateways, and the old ones speak until their last answer ends."""
+    config, old = RecordConfig(path=recorded.path), replace(GATEWAY, gateway="g0", started_at_s=-1)
+    asked = make_turn("a1", 1, session="a")
+    await recorded.actor.decide(asked, {R1: 64})
+    status = await recorded.actor.configure(Tunables(stickiness_s=60), None, old)
+    assert status.record is not None
+    assert status.tunables == Tunables()
+    end = TurnEnd(asked.request, 6, 0, 5, 0.25, 0.5)
+    await recorded.actor.report(make_report("r1", ends=(end,)))
+    assert [one["request"] for one in await recorded.lines(1)] == ["http-a1"]
+    recorded.clock.now_s += router_actor.SILENT_S + 1
+    recorded.actor._let_go(recorded.clock.monotonic())
+    assert (await recorded.actor.configure(Tunables(), None, old)).record is None
+    assert (await recorded.actor.configure(Tunables(), config, GATEWAY)).record is not None
+
+
 async def test_a_restarted_router_appends(recorded: Recorded) -> None:
     """To what another one wrote, with whole blocks and on a line of its own."""
     await recorded.turn(make_turn("a1", 1, 2, session="a"), 0, 2)
