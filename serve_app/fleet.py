@@ -73,6 +73,10 @@ class Fleet:
         """Return the turns that a replica has, of those that report."""
         return self._reports[replica].turns
 
+    def has(self, request: RequestId) -> bool:
+        """Tell whether a turn runs on any of those that report."""
+        return any(request in report.turns for report in self._reports.values())
+
     def forget(self, replica: ReplicaId) -> None:
         """Forget a replica that is gone, until it reports again."""
         self._reports.pop(replica, None)

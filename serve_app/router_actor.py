@@ -23,6 +23,7 @@ from serve_app.route_request import GatewaySeat, Placement, Places, RouteRequest
 from serve_app.router_gauges import gauges, scaling_samples
 from serve_app.scaling import ScaleQuestion, Scaling
 from serve_app.turn_records import TurnRecords
+from serve_app.turn_state import TurnStates
 from serve_app.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class RouterActor:
         self._router = Router(Tunables())
         self._scaling = Scaling()
         self._fleet = Fleet(self._router.index.is_synced, self._scaling.is_draining)
+        self._states = TurnStates(self._router, self._fleet)
         self._waiters = Waiters()
         self._turns = TurnRecords()
         self._observer: Observer | None = None
@@ -182,13 +184,13 @@ class RouterActor:
         )
 
     async def decision(self, request_id: str) -> explain.Json | None:
-        """Return all that is known of a decision, by the request id that its client saw."""
+        """Return all that is known of a decision, by the turn's id or the one its client saw."""
         turn = self._turns.log.find(request_id)
-        return explain.decision(turn) if turn else None
+        return explain.decision(turn, self._states) if turn else None
 
-    async def decisions(self, limit: int) -> list[explain.Json]:
-        """Return in short the decisions on the turns that arrived last."""
-        return explain.decisions(self._turns.log.newest(limit))
+    async def decisions(self, limit: int) -> bytes:
+        """Return as JSON in short the decisions on the turns that arrived last."""
+        return await explain.decisions(self._turns.log.newest(limit), self._states)
 
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
@@ -201,7 +203,7 @@ class RouterActor:
 
     async def session(self, session: SessionId) -> explain.Json | None:
         """Return how a session went, and where its KV is."""
-        return session_story.session(session, self._router, self._turns.sessions, self._now())
+        return session_story.session(session, self._states, self._turns.sessions, self._now())
 
     async def samples(self) -> list[Sample]:
         """Return all metrics of the router."""

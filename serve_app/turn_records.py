@@ -57,6 +57,8 @@ class TurnRecords:
         """Note that nobody asks for a turn any more, though a replica may have it."""
         if self.recorder:
             self.recorder.given_up(request)
+        self.log.given_up(request)
+        self.sessions.given_up(request)
 
     def ended(self, end: TurnEnd, replica: ReplicaId, tokens: PromptTokens | None) -> None:
         """Note what came of a turn there, and of its prompt's tokens where that is known."""

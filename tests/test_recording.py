@@ -240,7 +240,7 @@ async def test_tokens_add_up_or_are_not_told(recorded: Recorded, counts: str) ->
     await recorded.actor.report(make_report("r1", ends=(end,)))
     [line] = await recorded.lines(1)
     assert line["prompt_tokens"] == prompt_tokens
-    cached, missed = line.get("cached"), line.get("missed")
+    cached, missed = line.get("cached", {}), line.get("missed", {})
     told = await recorded.actor.decision("http-a1")
     assert told is not None
     if engine_tokens == 10:
@@ -248,7 +248,7 @@ async def test_tokens_add_up_or_are_not_told(recorded: Recorded, counts: str) ->
         assert sum(cached.values()) + sum(missed.values()) == prompt_tokens
         assert told["outcome"]["tokens"]
     else:
-        assert (cached, missed, told["outcome"]["tokens"]) == (None, None, None)
+        assert (cached, missed, told["outcome"]["tokens"]) == ({}, {}, None)
 
 
 async def test_a_turn_that_still_runs_is_not_over(recorded: Recorded) -> None:
