@@ -17,8 +17,8 @@ from serve_app.route_request import RecordStatus, RouteRequest
 MAX_OPEN_BYTES = 256 * 2**20
 """What is kept of turns that have not ended; those that do not fit are not recorded."""
 
-UNHEARD_S = 30.0
-"""A turn of which nobody speaks for so long is over."""
+UNHEARD_S = 120.0
+"""A turn of which nobody speaks for so long is over; a node that died is noticed after a minute."""
 
 
 class TurnRecorder:

@@ -257,7 +257,7 @@ async def test_a_turn_that_still_runs_is_not_over(recorded: Recorded) -> None:
     await recorded.actor.decide(asked, {R1: 64})
     await recorded.actor.report(make_report("r1", turns=frozenset({asked.request})))
     for _ in range(3):
-        recorded.clock.now_s += 20
+        recorded.clock.now_s += turn_recorder.UNHEARD_S * 0.7
         await recorded.actor.report(make_report("r1", turns=frozenset({asked.request})))
         recorded.actor._let_go(recorded.clock.monotonic())
     assert not recorded.path.exists()
