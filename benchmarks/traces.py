@@ -27,7 +27,7 @@ _MOONCAKE_BLOCK_SIZE = 512
 def read_sessions(path: Path) -> list[TraceSession]:
     """Return a file's sessions. Raises OSError or ValueError where it can't be read."""
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt") as lines:
+    with opener(path, "rt", encoding="utf-8", errors="replace") as lines:  # some are cut off
         head = list(islice(lines, 2))
         if any(map(is_recorded, head)):
             return recorded_sessions(chain(head, lines), path.name)
@@ -44,7 +44,7 @@ def read_sessions(path: Path) -> list[TraceSession]:
 def write_sessions(path: Path, sessions: Iterable[TraceSession]) -> None:
     """Write sessions in the first format, gzipped if the name ends so; one request a step."""
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "wt") as lines:
+    with opener(path, "wt", encoding="utf-8") as lines:
         for session in sessions:
             row = {
                 "id": session.session,

@@ -78,6 +78,10 @@ class InFlight:
         self._recent_tokens: deque[int] = deque(maxlen=_RECENT_BOOKINGS)
         self._median_tokens: float | None = None
 
+    def __contains__(self, request: RequestId) -> bool:
+        """Whether this one is booked, waiting ones too."""
+        return request in self._entries
+
     def book(self, booking: Booking, now_s: float) -> None:
         """Book a request's load, in place of what was booked for it before."""
         self.end(booking.request)

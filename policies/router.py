@@ -157,17 +157,23 @@ class Router:
             is_late = delay_s > self.tunables.ttft_slo_s
             self.admission.limit.first_token(began_at_s, now_s, late=is_late)
 
-    def judge(self, request: RequestId, cached_tokens: int) -> PromptTokens | None:
+    def judge(
+        self, request: RequestId, prompt_tokens: int, cached_tokens: int
+    ) -> PromptTokens | None:
         """Return what became of the tokens of a prompt, of which the engine found some cached.
 
-        None where it was not placed here, or has ended.
+        None where it was not placed here, or has ended, and where the engine computed another
+        number of `prompt_tokens`: for several answers, or none, or it was not read beforehand.
         """
         placed = self._placed.get(request)
         if placed is None:
             return None
+        placed = self._placed.get(request)
+        if placed is None or placed.request.prompt_tokens != prompt_tokens:
+            return None
         asked, foreseen = placed.request, placed.foreseen
         by_tier = split_by_tier(cached_tokens, foreseen.match, asked.block_size)
-        return judge(foreseen, asked.prompt_tokens, asked.block_size, by_tier)
+        return judge(foreseen, prompt_tokens, asked.block_size, by_tier)
 
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended, however it did, or waits no longer."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import ray
@@ -42,7 +43,8 @@ class Gateway:
                 prompts = await asyncio.to_thread(_prompts, config)
         here = serve.get_replica_context()
         router = RouterClient(here.app_name)
-        seat = GatewaySeat(here.replica_id.unique_id, ray.get_runtime_context().get_node_id())
+        node = ray.get_runtime_context().get_node_id()
+        seat = GatewaySeat(here.replica_id.unique_id, node, time.time())
         self._watch = RouterWatch(router, config.record, seat)
         self._watching = asyncio.create_task(self._watch.run())
         turns = Turns(prompts, lambda: self._watch.block_size, keep_sent=config.record_prompts)

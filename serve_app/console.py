@@ -36,7 +36,7 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
     """Return the routes under /warmturn."""
 
     async def decision(request: Request) -> Any:
-        request_id = short_id(request.path_params["request_id"])
+        request_id = _id(request, "request_id")
         found = await router.call("decision", request_id, timeout_s=TIMEOUT_S)
         if found is None:
             raise ApiError(404, f"no decision on request {request_id} is remembered")
@@ -44,7 +44,8 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
 
     async def decisions(request: Request) -> Any:
         limit = _limit(request, DEFAULT_DECISIONS, MAX_TURNS)
-        return {"decisions": await router.call("decisions", limit, timeout_s=TIMEOUT_S)}
+        found = await router.call("decisions", limit, timeout_s=TIMEOUT_S)
+        return Response(found, media_type="application/json")
 
     async def replicas(_: Request) -> Any:
         found = await router.call("replicas", timeout_s=TIMEOUT_S)
@@ -56,7 +57,7 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
         }
 
     async def session(request: Request) -> Any:
-        session_id = short_id(request.path_params["session_id"])
+        session_id = _id(request, "session_id")
         found = await router.call("session", session_id, timeout_s=TIMEOUT_S)
         if found is None:
             raise ApiError(404, f"no session {session_id} is remembered")
@@ -80,6 +81,11 @@ def console_routes(router: RouterLike, watch: WatchLike) -> list[Route]:
         Route("/warmturn/sessions/{session_id:path}", _endpoint(session)),
         Route("/warmturn/metrics", _endpoint(metrics)),
     ]
+
+
+def _id(request: Request, name: str) -> str:
+    """Return the id in the path, or in the query: no browser asks for a path that ends in `..`."""
+    return short_id(request.path_params[name] or request.query_params.get("id", ""))
 
 
 def _limit(request: Request, default: int, most: int) -> int:

@@ -9,7 +9,7 @@ from itertools import islice
 from policies.misses import PromptTokens
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
-from policies.types import Decision, Park, RequestId, SessionId
+from policies.types import Decision, Park, ReplicaId, RequestId, SessionId
 from policies.whereabouts import PromptSample, sample
 from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
@@ -25,6 +25,7 @@ class LoggedTurn:
     `decision` is the latest one: a turn whose replica was full or lost is decided on again.
     """
 
+    request: RequestId
     http_id: str
     session: SessionId | None
     client: str | None
@@ -33,6 +34,8 @@ class LoggedTurn:
     not_rendered: str | None
     prefix_break: PrefixBreak | None
     arrived_at_s: float
+    is_given_up: bool = False
+    """Its gateway no longer asks for it."""
     decisions: int = 0
     park: Park | None = None
     waits_since_s: float | None = None
@@ -44,6 +47,8 @@ class LoggedTurn:
     weights: Mapping[str, float] | None = None
     """What each scorer's seconds were multiplied by."""
     end: TurnEnd | None = None
+    ended_on: ReplicaId | None = None
+    """Not that of the decision where this came too late, and the gateway did without."""
     tokens: PromptTokens | None = None
     """What became of its prompt's tokens."""
 
@@ -59,6 +64,7 @@ class DecisionLog:
         turn = self._turns.get(asked.request)
         if turn is None:
             turn = LoggedTurn(
+                asked.request,
                 asked.http_id,
                 asked.session,
                 asked.client,
@@ -71,7 +77,13 @@ class DecisionLog:
             self._turns[asked.request] = turn
             if len(self._turns) > MAX_TURNS:
                 self._turns.popitem(last=False)
+        turn.is_given_up = False
         return turn
+
+    def given_up(self, request: RequestId) -> None:
+        """Note that a turn's gateway no longer asks for it; a replica may have it all the same."""
+        if turn := self._turns.get(request):
+            turn.is_given_up = True
 
     def decided(
         self, outcome: Decision | Park, tunables: Tunables, now_s: float
@@ -93,16 +105,13 @@ class DecisionLog:
                 turn.decisions += 1
         return turn
 
-    def ended(self, end: TurnEnd, tokens: PromptTokens | None) -> LoggedTurn | None:
-        """Note what came of a turn; return it if it is remembered."""
+    def ended(
+        self, end: TurnEnd, replica: ReplicaId, tokens: PromptTokens | None
+    ) -> LoggedTurn | None:
+        """Note what came of a turn there; return it if it is remembered."""
         if turn := self._turns.get(end.request):
-            turn.end, turn.tokens = end, tokens
+            turn.end, turn.ended_on, turn.tokens = end, replica, tokens
         return turn
-
-    def has_ended(self, request: RequestId) -> bool:
-        """Tell whether the end of a turn is known."""
-        turn = self._turns.get(request)
-        return turn is not None and turn.end is not None
 
     def waited_s(self, request: RequestId) -> float | None:
         """Return how long a turn waited for room so far, where it is known."""
@@ -113,7 +122,9 @@ class DecisionLog:
         """Return the turns that arrived last, the most recent one first."""
         return list(islice(reversed(self._turns.values()), limit))
 
-    def find(self, http_id: str) -> LoggedTurn | None:
-        """Return the record of the last turn with this id; clients may use one twice."""
+    def find(self, name: str) -> LoggedTurn | None:
+        """Return a turn by its own id, or the last of a client's id: clients may use one twice."""
+        if turn := self._turns.get(RequestId(name)):
+            return turn
         turns = reversed(self._turns.values())
-        return next((turn for turn in turns if turn.http_id == http_id), None)
+        return next((turn for turn in turns if turn.http_id == name), None)

@@ -35,8 +35,8 @@ class Fleet:
         self._is_draining = is_draining
         self._reports: dict[ReplicaId, ReplicaReport] = {}
         self._heard_at_s: dict[ReplicaId, float] = {}
-        self._gateways: dict[str, tuple[str, float]] = {}
-        """The node of each, and when it was last heard of."""
+        self._gateways: dict[str, tuple[GatewaySeat, float]] = {}
+        """Each where it is, and when it was last heard of."""
 
     def __len__(self) -> int:
         """How many replicas report."""
@@ -58,7 +58,11 @@ class Fleet:
 
     def greet(self, seat: GatewaySeat, now_s: float) -> None:
         """Note that a gateway runs there."""
-        self._gateways[seat.gateway] = seat.node, now_s
+        self._gateways[seat.gateway] = seat, now_s
+
+    def is_newest(self, seat: GatewaySeat) -> bool:
+        """Tell whether no gateway is known that started after this one."""
+        return all(seat.started_at_s >= one.started_at_s for one, _ in self._gateways.values())
 
     def forget_gateways(self, before_s: float) -> None:
         """Forget those last heard of before then."""
@@ -68,6 +72,10 @@ class Fleet:
     def turns(self, replica: ReplicaId) -> Collection[RequestId]:
         """Return the turns that a replica has, of those that report."""
         return self._reports[replica].turns
+
+    def has(self, request: RequestId) -> bool:
+        """Tell whether a turn runs on any of those that report."""
+        return any(request in report.turns for report in self._reports.values())
 
     def forget(self, replica: ReplicaId) -> None:
         """Forget a replica that is gone, until it reports again."""
@@ -115,7 +123,7 @@ class Fleet:
         """Where those run that report, the oldest first, and what else of ours runs there."""
         reports = sorted(self._reports.values(), key=lambda report: report.state.generation)
         on_node = Counter(report.node.node for report in reports)
-        on_node.update(node for node, _ in self._gateways.values())
+        on_node.update(gateway.node for gateway, _ in self._gateways.values())
         return tuple(
             Seat(one.state.replica, one.node.node, on_node[one.node.node], one.node.is_head)
             for one in reports

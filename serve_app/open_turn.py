@@ -34,6 +34,10 @@ class OpenTurn:
         asked = replace(asked, hashes=asked.hashes.copy())
         return cls(asked, datetime.now(UTC), now_s, now_s)
 
+    def arrives_again(self, now_s: float) -> None:
+        """Note that its gateway asks for it once more."""
+        self.heard_at_s, self.is_given_up = now_s, False
+
     def decided(self, outcome: Decision | Park, now_s: float) -> None:
         """Note what was decided."""
         self.outcome, self.heard_at_s = outcome, now_s
@@ -50,6 +54,8 @@ class OpenTurn:
     ) -> RecordedTurn:
         """Return what is recorded of it but its blocks; `end` is None where no replica told it."""
         asked, made = self.asked, self.outcome if isinstance(self.outcome, Decision) else None
+        if made and replica not in (None, made.replica):
+            made = None  # it came too late, and its gateway did without
         lost = Outcome.ABORTED if self.is_given_up else Outcome.LOST
         return RecordedTurn(
             arrived_at=self.arrived_at,

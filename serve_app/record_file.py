@@ -10,13 +10,14 @@ class RecordFile:
     """Appends to `path`, at most about `max_bytes` of it in all.
 
     At half of that the file becomes `path` with `.1` behind it, in place of the one before, and a
-    new one begins. Nobody but its user may read it. One process writes it at a time.
+    new one begins; while it cannot, nothing is written. Nobody but its user may read it. One
+    process writes it at a time.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path = path
         self._older = path.with_name(f"{path.name}.1")
-        self._max_bytes = max_bytes // 2
+        self._max_bytes = max(1, max_bytes // 2)
         self._file: int | None = None
         self._size_bytes = 0
 
@@ -26,15 +27,18 @@ class RecordFile:
         Raises:
             OSError: it cannot be written. The next call tries again.
         """
-        if self._file is not None and self._size_bytes >= self._max_bytes:
-            self._path.replace(self._older)
-            self.close()
-        if self._file is not None and not self._is_in_place(self._file):
-            self.close()
-        if self._file is not None:
-            return False
-        self._file = self._open()
-        return True
+        try:
+            began = self._file is None or not self._is_in_place(self._file)
+            if began:
+                self._open()
+            if self._size_bytes >= self._max_bytes:
+                self._path.replace(self._older)
+                self._open()
+                began = True
+        except OSError:
+            self.close()  # what it is of may not come back
+            raise
+        return began
 
     def append(self, line: bytes) -> None:
         """Write a line, which has no line break, once `prepare` was called.
@@ -52,25 +56,24 @@ class RecordFile:
 
     def close(self) -> None:
         """Let go of the file; `prepare` opens it again."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
-    def _open(self) -> int:
-        file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _open(self) -> None:
+        """Open the file of this name in place of the one that is open."""
+        self.close()
+        self._file = file = os.open(
+            self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._size_bytes = os.fstat(file).st_size
-            if self._size_bytes and os.pread(file, 1, self._size_bytes - 1) != b"\n":
-                _write(file, b"\n")  # who wrote before did not end
-                self._size_bytes += 1
         except BlockingIOError as error:
-            os.close(file)
             raise OSError(errno.EBUSY, "another process records here", str(self._path)) from error
-        except OSError:
-            os.close(file)
-            raise
-        return file
+        self._size_bytes = os.fstat(file).st_size
+        if self._size_bytes and os.pread(file, 1, self._size_bytes - 1) != b"\n":
+            _write(file, b"\n")  # who wrote before did not end
+            self._size_bytes += 1
 
     def _is_in_place(self, file: int) -> bool:
         """Tell whether nobody moved, removed or cut it."""

@@ -93,10 +93,14 @@ class RecordStatus:
 
 @dataclass(frozen=True, slots=True)
 class GatewaySeat:
-    """A gateway, by the id of its Serve replica, and the node that it runs on."""
+    """A gateway, by the id of its Serve replica, and the node that it runs on.
+
+    `started_at_s` is by that node's clock, in seconds since 1970.
+    """
 
     gateway: str
     node: str
+    started_at_s: float
 
 
 @dataclass(frozen=True, slots=True)

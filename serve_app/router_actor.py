@@ -23,6 +23,7 @@ from serve_app.route_request import GatewaySeat, Placement, Places, RouteRequest
 from serve_app.router_gauges import gauges, scaling_samples
 from serve_app.scaling import ScaleQuestion, Scaling
 from serve_app.turn_records import TurnRecords
+from serve_app.turn_state import TurnStates
 from serve_app.waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class RouterActor:
         self._router = Router(Tunables())
         self._scaling = Scaling()
         self._fleet = Fleet(self._router.index.is_synced, self._scaling.is_draining)
+        self._states = TurnStates(self._router, self._fleet)
         self._waiters = Waiters()
         self._turns = TurnRecords()
         self._observer: Observer | None = None
@@ -126,8 +128,8 @@ class RouterActor:
         for request in report.first_tokens:
             self._router.first_byte(request, now_s)
         for end in report.ends:
-            if not self._turns.log.has_ended(end.request):  # else it was sent twice
-                tokens = self._router.judge(end.request, end.cached_tokens)
+            if not self._turns.has_ended(end.request):  # else it was sent twice
+                tokens = self._router.judge(end.request, end.prompt_tokens, end.cached_tokens)
                 self._turns.ended(end, replica, tokens)
             self._router.end(end.request, now_s)
         self._place_waiting(now_s)
@@ -156,12 +158,16 @@ class RouterActor:
     async def configure(
         self, tunables: Tunables, record: RecordConfig | None, seat: GatewaySeat
     ) -> RouterStatus:
-        """Decide by these numbers from now on, and record turns so, as a gateway says."""
+        """Decide by these numbers from now on, and record turns so, as the newest gateway says.
+
+        Older ones may be leaving, and have other settings.
+        """
         now_s = self._now()
         self._fleet.greet(seat, now_s)
-        if tunables != self._router.tunables:
-            self._router.tune(tunables)
-        self._turns.record(record)
+        if self._fleet.is_newest(seat):
+            if tunables != self._router.tunables:
+                self._router.tune(tunables)
+            self._turns.record(record)
         index = self._router.index
         return RouterStatus(
             block_size=self._fleet.block_size,
@@ -172,19 +178,19 @@ class RouterActor:
             shared_blocks=index.shared_blocks,
             waiting=len(self._router.waiting),
             started_s_ago=round(now_s - self._started_at_s, 1),
-            tunables=tunables,
+            tunables=self._router.tunables,
             autoscaling=self._scaling.wish,
             record=self._turns.recorder.status if self._turns.recorder else None,
         )
 
     async def decision(self, request_id: str) -> explain.Json | None:
-        """Return all that is known of a decision, by the request id that its client saw."""
+        """Return all that is known of a decision, by the turn's id or the one its client saw."""
         turn = self._turns.log.find(request_id)
-        return explain.decision(turn) if turn else None
+        return explain.decision(turn, self._states) if turn else None
 
-    async def decisions(self, limit: int) -> list[explain.Json]:
-        """Return in short the decisions on the turns that arrived last."""
-        return explain.decisions(self._turns.log.newest(limit))
+    async def decisions(self, limit: int) -> bytes:
+        """Return as JSON in short the decisions on the turns that arrived last."""
+        return await explain.decisions(self._turns.log.newest(limit), self._states)
 
     async def replicas(self) -> list[explain.Json]:
         """Return each replica's state and load."""
@@ -197,7 +203,7 @@ class RouterActor:
 
     async def session(self, session: SessionId) -> explain.Json | None:
         """Return how a session went, and where its KV is."""
-        return session_story.session(session, self._router, self._turns.sessions, self._now())
+        return session_story.session(session, self._states, self._turns.sessions, self._now())
 
     async def samples(self) -> list[Sample]:
         """Return all metrics of the router."""

@@ -51,19 +51,19 @@ class RouterTotals:
     def ended(self, end: TurnEnd, turn: LoggedTurn | None, tokens: PromptTokens | None) -> None:
         """Count what came of a turn, which the log may have forgotten or never known.
 
-        `tokens` are None, or of another sum, where the prompt was not read beforehand, or was
-        computed for several generations.
+        `tokens` are None where nobody knows what became of them, as Router.judge says.
         """
         self.add(metrics.PROMPT_TOKENS, end.prompt_tokens)
         self.add(metrics.CACHED_TOKENS, end.cached_tokens)
-        if tokens and tokens.prompt_tokens == end.prompt_tokens:
+        if tokens:
             for tier, hit in tokens.hits.items():
                 self.add(metrics.HIT_TOKENS, hit, _name(tier))
             for kind, missed in tokens.misses.items():
                 self.add(metrics.MISSED_TOKENS, missed, kind)
-        if turn and turn.decision and end.ttft_s is not None:
+        made = turn and turn.decision
+        if turn and made and made.replica == turn.ended_on and end.ttft_s is not None:
             self.add(metrics.COMPARED_TURNS, 1)
-            self.add(metrics.EXPECTED_TTFT_SECONDS, turn.decision.ttft_s)
+            self.add(metrics.EXPECTED_TTFT_SECONDS, made.ttft_s)
             self.add(metrics.ACTUAL_TTFT_SECONDS, end.ttft_s)
 
     def kv_events(self, events: Iterable[Event]) -> None:

@@ -1,20 +1,16 @@
 """The sessions as a list for people, in JSON: thousands of them, every two seconds."""
 
-import asyncio
 from typing import Any
-
-import msgspec
 
 from policies.sessions import Session, Sessions
 from policies.types import SessionId
+from serve_app.json_parts import in_parts
 from serve_app.session_turns import SessionHistory, SessionTurns
 
 AT_ONCE = 500
 """Sessions told in one go, about 2 ms; then whoever else calls the actor has a turn."""
 
 Json = dict[str, Any]
-
-_encode = msgspec.json.Encoder().encode
 
 
 async def sessions(
@@ -23,14 +19,11 @@ async def sessions(
     """Return the sessions seen in the last `within_s`, the most recent one first, as JSON."""
     since_s = now_s - within_s
     newest = [item for item in reversed(list(known)) if item[1].seen_at_s >= since_s][:limit]
-    told: list[bytes] = []
-    for start in range(0, len(newest), AT_ONCE):
-        told += [
-            _encode(in_short(session, one, history.get(session), now_s))
-            for session, one in newest[start : start + AT_ONCE]
-        ]
-        await asyncio.sleep(0)
-    return b'{"sessions":[%s]}' % b",".join(told)
+
+    def tell(item: tuple[SessionId, Session]) -> Json:
+        return in_short(*item, history.get(item[0]), now_s)
+
+    return b'{"sessions":%s}' % await in_parts(newest, tell, AT_ONCE)
 
 
 def in_short(

@@ -8,12 +8,16 @@ from policies.types import SessionId, Tier
 from policies.whereabouts import PromptSample, whereabouts
 from serve_app.session_list import in_short
 from serve_app.session_turns import SessionHistory, SessionTurn, SessionTurns
+from serve_app.turn_state import TurnStates
 
 Json = dict[str, Any]
 
 
-def session(session: SessionId, router: Router, history: SessionTurns, now_s: float) -> Json | None:
+def session(
+    session: SessionId, states: TurnStates, history: SessionTurns, now_s: float
+) -> Json | None:
     """Return all that is known of a session; None if it is nothing."""
+    router = states.router
     known, turns = router.sessions.get(session), history.get(session)
     if known is None and turns is None:
         return None
@@ -23,7 +27,7 @@ def session(session: SessionId, router: Router, history: SessionTurns, now_s: fl
         "now": known and in_short(session, known, turns, now_s),
         "kv": turns and _kv(turns.sample, router),
         "forgotten_turns": turns.forgotten_turns if turns else 0,
-        "turns": _turns(turns) if turns else [],
+        "turns": _turns(turns, states) if turns else [],
     }
 
 
@@ -50,14 +54,16 @@ def _replica_then_tier(item: tuple[tuple[str | None, Tier], Any]) -> tuple[bool,
     return replica is None, replica or "", tier
 
 
-def _turns(history: SessionHistory) -> list[Json]:
+def _turns(history: SessionHistory, states: TurnStates) -> list[Json]:
     numbered = enumerate(history.turns, history.forgotten_turns + 1)
-    return [{"turn": number} | _turn(turn) for number, turn in numbered]
+    return [{"turn": number} | _turn(turn, states) for number, turn in numbered]
 
 
-def _turn(turn: SessionTurn) -> Json:
+def _turn(turn: SessionTurn, states: TurnStates) -> Json:
     return {
+        "id": turn.request,
         "request": turn.http_id,
+        "state": states.of(turn.request, turn.outcome, is_given_up=turn.is_given_up),
         "decided_at": turn.decided_at,
         "replica": turn.replica,
         "rule": turn.rule,
@@ -68,6 +74,5 @@ def _turn(turn: SessionTurn) -> Json:
         "ttft_s": None if turn.ttft_s is None else round(turn.ttft_s, 4),
         "cached_tokens": turn.cached_tokens,
         "output_tokens": turn.output_tokens,
-        "ended": turn.cached_tokens is not None,
         "tokens": turn.tokens and asdict(turn.tokens),
     }

@@ -9,7 +9,7 @@ from policies.prefix_break import PrefixBreak
 from policies.types import ReplicaId, RequestId, Rule, SessionId
 from policies.whereabouts import PromptSample
 from serve_app.decision_log import LoggedTurn
-from serve_app.replica_report import TurnEnd
+from serve_app.replica_report import Outcome, TurnEnd
 
 MAX_TURNS = 100_000
 MAX_SESSION_TURNS = 500
@@ -33,6 +33,9 @@ class SessionTurn:
     cached_tokens: int | None = None
     output_tokens: int | None = None
     tokens: PromptTokens | None = None
+    outcome: Outcome | None = None
+    is_given_up: bool = False
+    """Its gateway no longer asks for it."""
 
 
 @dataclass(slots=True)
@@ -102,13 +105,20 @@ class SessionTurns:
         self._open[request] = history, turn
         self._forget_some(history)
 
-    def ended(self, end: TurnEnd, tokens: PromptTokens | None) -> None:
-        """Note what came of a turn, and of its prompt's tokens where that is known."""
+    def given_up(self, request: RequestId) -> None:
+        """Note that a turn's gateway no longer asks for it; a replica may have it all the same."""
+        if request in self._open:
+            _, turn = self._open[request]
+            turn.is_given_up = True
+
+    def ended(self, end: TurnEnd, replica: ReplicaId, tokens: PromptTokens | None) -> None:
+        """Note what came of a turn there, and of its prompt's tokens where that is known."""
         if end.request not in self._open:
             return
         history, turn = self._open.pop(end.request)
+        turn.replica = replica  # another one where its gateway did without the decision
         turn.ttft_s, turn.output_tokens = end.ttft_s, end.output_tokens
-        turn.cached_tokens, turn.tokens = end.cached_tokens, tokens
+        turn.cached_tokens, turn.tokens, turn.outcome = end.cached_tokens, tokens, end.outcome
         history.ended_tokens += end.prompt_tokens
         history.cached_tokens += end.cached_tokens
         if end.ttft_s is not None:

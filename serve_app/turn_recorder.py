@@ -17,8 +17,8 @@ from serve_app.route_request import RecordStatus, RouteRequest
 MAX_OPEN_BYTES = 256 * 2**20
 """What is kept of turns that have not ended; those that do not fit are not recorded."""
 
-UNHEARD_S = 30.0
-"""A turn of which nobody speaks for so long is over."""
+UNHEARD_S = 120.0
+"""A turn of which nobody speaks for so long is over; a node that died is noticed after a minute."""
 
 
 class TurnRecorder:
@@ -50,7 +50,7 @@ class TurnRecorder:
     def arrived(self, asked: RouteRequest, now_s: float) -> None:
         """Note that the router is asked for a turn, for the first time or again."""
         if turn := self._open.get(asked.request):
-            turn.heard_at_s = now_s
+            turn.arrives_again(now_s)
         elif self._open_bytes + size_bytes(asked) <= MAX_OPEN_BYTES:
             turn = self._open[asked.request] = OpenTurn.arrives(asked, now_s)
             self._open_bytes += turn.size_bytes

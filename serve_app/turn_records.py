@@ -7,6 +7,7 @@ from policies.tunables import Tunables
 from policies.types import Decision, Park, ReplicaId, RequestId
 from serve_app.config import RecordConfig
 from serve_app.decision_log import DecisionLog, LoggedTurn
+from serve_app.ended_turns import EndedTurns
 from serve_app.metric import Sample
 from serve_app.metrics import RECORDED_TURNS, UNRECORDED_TURNS
 from serve_app.record_counts import RecordCounts
@@ -26,6 +27,7 @@ class TurnRecords:
         self.totals = RouterTotals()
         self.recorder: TurnRecorder | None = None
         self._counts = RecordCounts()
+        self._ended = EndedTurns()
 
     def record(self, config: RecordConfig | None) -> None:
         """Record turns from now on as these settings say, or none."""
@@ -37,7 +39,7 @@ class TurnRecords:
 
     def arrived(self, asked: RouteRequest, now_s: float) -> LoggedTurn:
         """Return the turn's record, which begins when the router first hears of it."""
-        if self.recorder:
+        if self.recorder and asked.request not in self._ended:  # a gateway may take it for lost
             self.recorder.arrived(asked, now_s)
         return self.log.arrived(asked, now_s)
 
@@ -48,19 +50,27 @@ class TurnRecords:
         turn = self.log.decided(outcome, tunables, now_s)
         if turn and isinstance(outcome, Decision):
             self.totals.decided(turn)
-            self.sessions.decided(outcome.booking.request, turn)
+            if outcome.booking.request not in self._ended:
+                self.sessions.decided(outcome.booking.request, turn)
 
     def given_up(self, request: RequestId) -> None:
         """Note that nobody asks for a turn any more, though a replica may have it."""
         if self.recorder:
             self.recorder.given_up(request)
+        self.log.given_up(request)
+        self.sessions.given_up(request)
 
     def ended(self, end: TurnEnd, replica: ReplicaId, tokens: PromptTokens | None) -> None:
         """Note what came of a turn there, and of its prompt's tokens where that is known."""
+        self._ended.add(end.request)
         if self.recorder:
             self.recorder.ended(end, replica, tokens)
-        self.totals.ended(end, self.log.ended(end, tokens), tokens)
-        self.sessions.ended(end, tokens)
+        self.totals.ended(end, self.log.ended(end, replica, tokens), tokens)
+        self.sessions.ended(end, replica, tokens)
+
+    def has_ended(self, request: RequestId) -> bool:
+        """Tell whether the end of a turn was told."""
+        return request in self._ended
 
     def expire(self, alive: Iterable[RequestId], now_s: float) -> None:
         """Let go of turns that ended though no replica said so; those `alive` wait or run."""

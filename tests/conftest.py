@@ -4,8 +4,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from serve_app import packaged_model
+
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")  # machines that run these tests may be busy
 
 SMOLLM2 = Path(__file__).parents[1] / "models" / packaged_model.NAME
 

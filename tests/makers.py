@@ -18,7 +18,7 @@ from serve_app.replica_report import Node, ReplicaReport
 from serve_app.route_request import GatewaySeat, RouteRequest
 from tests.policies.makers import BLOCK_SIZE, make_hashes, make_state
 
-GATEWAY = GatewaySeat("g1", "n1")
+GATEWAY = GatewaySeat("g1", "n1", 0.0)
 
 
 def make_turn(name: str, *blocks: int, session: str | None = None) -> RouteRequest:

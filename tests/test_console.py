@@ -111,6 +111,16 @@ async def test_a_session_by_its_id(name: str) -> None:
     assert router.asked == [("session", name)]
 
 
+@pytest.mark.parametrize("what", ["session", "decision"])
+@pytest.mark.parametrize("name", [".", "..", "a/..", "a+b&c"])
+async def test_an_id_in_the_query(name: str, what: str) -> None:
+    """Browsers take `.` and `..` for ways through a path, also where they are escaped."""
+    router = FakeRouter(**{what: {what: name}})
+    response = await _get(router, f"/warmturn/{what}s/?id={quote(name, safe='')}")
+    assert response.json() == {what: name}
+    assert router.asked == [(what, name)]
+
+
 async def test_a_session_that_nobody_remembers() -> None:
     """It's a 404 that says so, in the form of the API's errors."""
     response = await _get(FakeRouter(session=None), "/warmturn/sessions/old")
@@ -136,7 +146,7 @@ async def test_a_limit_that_is_none(limit: str) -> None:
 
 async def test_the_newest_decisions() -> None:
     """As many as asked for, no more than are remembered."""
-    router = FakeRouter(decisions=[{"request": "r1"}])
+    router = FakeRouter(decisions=b'{"decisions":[{"request":"r1"}]}')
     response = await _get(router, "/warmturn/decisions?limit=7")
     assert response.json() == {"decisions": [{"request": "r1"}]}
     assert router.asked == [("decisions", 7)]

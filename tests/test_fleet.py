@@ -80,9 +80,9 @@ def test_where_replicas_are() -> None:
 def test_gateways_take_part_of_their_node() -> None:
     """Ray counts them when it chooses whom to stop; one that is silent is gone."""
     fleet = make_fleet(make_report("r1", node="n1"), make_report("r2", node="n2"))
-    fleet.greet(GatewaySeat("g1", "n2"), 1.0)
-    fleet.greet(GatewaySeat("g2", "n3"), 5.0)
-    fleet.greet(GatewaySeat("g1", "n2"), 5.0)
+    fleet.greet(GatewaySeat("g1", "n2", 0.0), 1.0)
+    fleet.greet(GatewaySeat("g2", "n3", 0.0), 5.0)
+    fleet.greet(GatewaySeat("g1", "n2", 0.0), 5.0)
     assert fleet.seats == (Seat(R1, "n1", 1), Seat(R2, "n2", 2))
     fleet.forget_gateways(6.0)
     assert fleet.seats == (Seat(R1, "n1", 1), Seat(R2, "n2", 1))

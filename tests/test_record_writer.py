@@ -2,12 +2,10 @@
 
 import base64
 import json
-import stat
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 from serve_app import record_writer
 from serve_app.last_hashes import LastHashes
 from serve_app.record_counts import RecordCounts
-from serve_app.record_file import RecordFile
 from serve_app.record_writer import FinishedTurn, RecordWriter
 from serve_app.recorded_turn import RecordedTurn, pack, same_blocks, unpack
 from serve_app.replica_report import Outcome
@@ -172,71 +169,3 @@ def test_the_hashes_of_old_sessions_are_forgotten() -> None:
     assert [last.same_blocks(name, prompts[name]) for name in "ab"] == [50, 50]
     last.put("c", prompts["c"])
     assert [last.same_blocks(name, prompts[name]) for name in "abc"] == [0, 50, 50]
-
-
-def append(file: RecordFile, *lines: bytes) -> list[bool]:
-    """Write lines; return before which of them a file began."""
-    began = []
-    for line in lines:
-        began.append(file.prepare())
-        file.append(line)
-    return began
-
-
-def test_a_file_is_bounded(tmp_path: Path) -> None:
-    """At half of its bound it becomes the older one, and that one goes."""
-    path = tmp_path / "turns.jsonl"
-    file = RecordFile(path, 40)
-    assert append(file, *[b"%09d" % n for n in range(7)]) == [True, False] * 3 + [True]
-    assert path.read_bytes() == b"000000006\n"
-    assert (tmp_path / "turns.jsonl.1").read_bytes() == b"000000004\n000000005\n"
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_file_that_is_moved_or_cut_begins_anew(tmp_path: Path) -> None:
-    """So an operator may take it away at any time."""
-    path = tmp_path / "turns.jsonl"
-    file = RecordFile(path, 1000)
-    append(file, b"1")
-    path.rename(tmp_path / "taken")
-    assert append(file, b"2", b"3") == [True, False]
-    path.write_bytes(b"")
-    assert append(file, b"4") == [True]
-    assert path.read_bytes() == b"4\n"
-    assert (tmp_path / "taken").read_bytes() == b"1\n"
-
-
-def test_a_line_that_was_cut_off_stays_alone(tmp_path: Path) -> None:
-    """The next one begins behind it; the file keeps its mode."""
-    path = tmp_path / "turns.jsonl"
-    path.write_bytes(b"half a li")
-    append(RecordFile(path, 1000), b"whole")
-    assert path.read_bytes() == b"half a li\nwhole\n"
-
-
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
-    """It names sessions, and may have what was said."""
-    path = tmp_path / "turns.jsonl"
-    append(RecordFile(path, 1000), b"1")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_two_do_not_write_one_file(tmp_path: Path) -> None:
-    """Else the lines of one would be taken for the other's; the second waits until it is free."""
-    path = tmp_path / "turns.jsonl"
-    first, second = RecordFile(path, 1000), RecordFile(path, 1000)
-    append(first, b"1")
-    with pytest.raises(OSError, match="another process records here"):
-        second.prepare()
-    first.close()
-    append(second, b"2")
-    assert path.read_bytes() == b"1\n2\n"
-
-
-@pytest.mark.parametrize("path", [".", "missing/turns.jsonl", "/dev/full"])
-def test_what_cannot_be_written(path: str, tmp_path: Path) -> None:
-    """A directory, a file in one that is not there, a full disk: an error each time."""
-    file = RecordFile(tmp_path / path, 1000)
-    for _ in range(2):
-        with pytest.raises(OSError, match=r"Is a directory|No such file|No space left"):
-            append(file, b"1")

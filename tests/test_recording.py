@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from benchmarks.block_names import ids_of
 from benchmarks.traces import read_sessions
 from policies.tunables import Tunables
-from policies.types import RequestId
+from policies.types import RequestId, SessionId
 from serve_app import open_turn, router_actor, turn_recorder
 from serve_app.config import RecordConfig
 from serve_app.replica_report import Outcome, TurnEnd
@@ -187,13 +188,76 @@ async def test_turns_that_came_to_nothing_are_recorded_too(recorded: Recorded) -
     assert [one.prompt_tokens for one in a.requests] == [50]
 
 
+async def test_a_decision_that_nobody_followed_is_not_told(recorded: Recorded) -> None:
+    """It came too late: the gateway sent the turn elsewhere by itself."""
+    asked = make_turn("a1", 1, session="a")
+    await recorded.actor.decide(asked, {R1: 64})
+    await recorded.actor.give_up(asked.request)
+    end = TurnEnd(asked.request, 6, 0, 5, 0.25, 0.5)
+    await recorded.actor.report(make_report("r2", ends=(end,)))
+    [line] = await recorded.lines(1)
+    assert (line["replica"], line["ttft_s"], line["outcome"]) == ("r2", 0.25, "answered")
+    assert not {"rule", "expected_ttft_s"} & set(line)
+    told = await recorded.actor.decision("http-a1")
+    assert told is not None
+    assert (told["replica"], told["outcome"]["replica"]) == ("r1", "r2")
+    story = await recorded.actor.session(SessionId("a"))
+    assert story is not None
+    assert [turn["replica"] for turn in story["turns"]] == ["r2"]
+    counted = {one.metric: one.value for one in await recorded.actor.samples()}
+    assert counted["warmturn_compared_turns"] == 0
+
+
+async def test_a_turn_that_is_asked_for_again_is_given_up_no_longer(recorded: Recorded) -> None:
+    """Its gateway did without the router for a moment; it is lost if that one dies."""
+    asked = make_turn("a1", 1, session="a")
+    await recorded.actor.decide(asked, {R1: 64})
+    await recorded.actor.give_up(asked.request)
+    await recorded.actor.decide(asked, {R1: 64})
+    recorded.clock.now_s += turn_recorder.UNHEARD_S + 1
+    recorded.actor._let_go(recorded.clock.monotonic())
+    assert [one["outcome"] for one in await recorded.lines(1)] == ["lost"]
+
+
+COUNTS = {
+    "unread": (50, 4, 50, True),
+    "as it was read": (10, 4, 10, False),
+    "for several answers": (20, 8, 10, False),
+    "not at all": (0, 0, 10, False),
+}
+"""Prompt and cached tokens of the engine, prompt tokens of the line, whether it was not read."""
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+async def test_tokens_add_up_or_are_not_told(recorded: Recorded, counts: str) -> None:
+    """Nothing is said of the tokens of a prompt of which the engine did not compute just these."""
+    engine_tokens, cached_tokens, prompt_tokens, is_unread = COUNTS[counts]
+    asked = make_turn("a1", 1, 2, session="a")
+    if is_unread:
+        asked = replace(make_turn("a1", session="a"), not_rendered="image", prompt_tokens=30)
+    await recorded.actor.decide(asked, {R1: 64})
+    end = TurnEnd(asked.request, engine_tokens, cached_tokens, 5, 0.25, 0.5)
+    await recorded.actor.report(make_report("r1", ends=(end,)))
+    [line] = await recorded.lines(1)
+    assert line["prompt_tokens"] == prompt_tokens
+    cached, missed = line.get("cached", {}), line.get("missed", {})
+    told = await recorded.actor.decision("http-a1")
+    assert told is not None
+    if engine_tokens == 10:
+        assert sum(cached.values()) == line["cached_tokens"]
+        assert sum(cached.values()) + sum(missed.values()) == prompt_tokens
+        assert told["outcome"]["tokens"]
+    else:
+        assert (cached, missed, told["outcome"]["tokens"]) == ({}, {}, None)
+
+
 async def test_a_turn_that_still_runs_is_not_over(recorded: Recorded) -> None:
     """However long it takes: its replica says that it has it."""
     asked = make_turn("long", 1, session="a")
     await recorded.actor.decide(asked, {R1: 64})
     await recorded.actor.report(make_report("r1", turns=frozenset({asked.request})))
     for _ in range(3):
-        recorded.clock.now_s += 20
+        recorded.clock.now_s += turn_recorder.UNHEARD_S * 0.7
         await recorded.actor.report(make_report("r1", turns=frozenset({asked.request})))
         recorded.actor._let_go(recorded.clock.monotonic())
     assert not recorded.path.exists()
@@ -208,6 +272,26 @@ async def test_turns_that_nobody_saw_arrive_are_counted(
     monkeypatch.setattr(turn_recorder, "MAX_OPEN_BYTES", 100)
     await recorded.turn(make_turn("a1", 1, session="a"), 0, 2)
     assert (await recorded.counted())["unrecorded_turns/unseen"] == 2
+
+
+async def test_a_turn_has_one_line(recorded: Recorded) -> None:
+    """Also where it is tried again as its replica seems lost, and that one ends it after all."""
+    asked = make_turn("a1", 1, session="a")
+    await recorded.turn(asked, 0, 2)
+    await recorded.turn(asked, 3, 4)
+    recorded.clock.now_s += turn_recorder.UNHEARD_S + 1
+    recorded.actor._let_go(recorded.clock.monotonic())
+    await recorded.turn(make_turn("b1", 1, session="b"), 50, 51)
+    assert [one["request"] for one in await recorded.lines(2)] == ["http-a1", "http-b1"]
+    assert (await recorded.counted())["unrecorded_turns/unseen"] == 0
+
+
+async def test_a_turn_that_nobody_saw_arrive_is_counted_once(recorded: Recorded) -> None:
+    """However often its replica tells of it."""
+    end = TurnEnd(RequestId("unknown"), 14, 4, 5, 0.25)
+    for _ in range(2):
+        await recorded.actor.report(make_report("r1", batch=None, ends=(end,)))
+    assert (await recorded.counted())["unrecorded_turns/unseen"] == 1
 
 
 async def test_a_missing_directory_harms_no_turn(
@@ -244,6 +328,23 @@ async def test_recording_ends_when_the_setting_goes(recorded: Recorded) -> None:
     assert (await recorded.actor.configure(Tunables(), None, GATEWAY)).record is None
     await recorded.turn(make_turn("a2", 1, session="a"), 3, 4)
     assert len(await recorded.lines(1)) == 1
+
+
+async def test_gateways_that_leave_have_no_say(recorded: Recorded) -> None:
+    """New settings come with new gateways, and the old ones speak until their last answer ends."""
+    config, old = RecordConfig(path=recorded.path), replace(GATEWAY, gateway="g0", started_at_s=-1)
+    asked = make_turn("a1", 1, session="a")
+    await recorded.actor.decide(asked, {R1: 64})
+    status = await recorded.actor.configure(Tunables(stickiness_s=60), None, old)
+    assert status.record is not None
+    assert status.tunables == Tunables()
+    end = TurnEnd(asked.request, 6, 0, 5, 0.25, 0.5)
+    await recorded.actor.report(make_report("r1", ends=(end,)))
+    assert [one["request"] for one in await recorded.lines(1)] == ["http-a1"]
+    recorded.clock.now_s += router_actor.SILENT_S + 1
+    recorded.actor._let_go(recorded.clock.monotonic())
+    assert (await recorded.actor.configure(Tunables(), None, old)).record is None
+    assert (await recorded.actor.configure(Tunables(), config, GATEWAY)).record is not None
 
 
 async def test_a_restarted_router_appends(recorded: Recorded) -> None:

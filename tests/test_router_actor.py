@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,10 @@ from policies.prefix_break import Kind, PrefixBreak
 from policies.sessions import LastTurn
 from policies.tunables import Tunables
 from policies.types import ReplicaId, RequestId, Rule, SessionId, Tier
-from serve_app import router_actor, session_list
+from serve_app import explain, router_actor, session_list
 from serve_app.metric import Owner
 from serve_app.metrics import DEMANDED_REPLICAS, METRICS, WISHED_REPLICAS
-from serve_app.replica_report import TurnEnd
+from serve_app.replica_report import Outcome, TurnEnd
 from serve_app.route_request import RouteRequest
 from serve_app.router_actor import RouterActor
 from serve_app.scaling import ScaleQuestion
@@ -28,6 +29,10 @@ from tests.policies.makers import BLOCK_SIZE, make_hashes, make_state, make_stor
 
 R1, R2 = ReplicaId("r1"), ReplicaId("r2")
 PLACES = {R1: 64, R2: 64}
+
+
+FULL = make_state("r1", total_blocks=10, free_blocks=0)
+ROOMY = make_state("r1", total_blocks=10, free_blocks=10)
 
 
 @pytest.fixture
@@ -78,10 +83,6 @@ async def test_while_nobody_reported_all_are_candidates(actor: RouterActor) -> N
     placement = await actor.decide(make_turn("q1", 1), PLACES)
     assert placement is not None
     assert placement.replica in PLACES
-
-
-FULL = make_state("r1", total_blocks=10, free_blocks=0)
-ROOMY = make_state("r1", total_blocks=10, free_blocks=10)
 
 
 async def test_a_waiting_turn_goes_once_there_is_room(actor: RouterActor) -> None:
@@ -187,6 +188,7 @@ async def test_a_decision_can_be_explained(actor: RouterActor) -> None:
     assert told["weights"] == {"kv_locality": 1.0, "queue_depth": 1.0, "kv_pressure": 1.0}
     assert told["outcome"].pop("tokens")["first_seen_tokens"] == 6
     assert told["outcome"] == {
+        "replica": placement.replica,
         "prompt_tokens": 10,
         "cached_tokens": 4,
         "output_tokens": 5,
@@ -328,17 +330,19 @@ async def test_a_request_wakes_a_fleet_that_has_no_replica(
     assert wish.reason == "stays at 1: none runs"
 
 
-async def test_an_end_that_is_told_twice_counts_once(actor: RouterActor) -> None:
-    """A report whose answer was lost is sent again."""
+@pytest.mark.parametrize("was_asked", [True, False])
+async def test_an_end_that_is_told_twice_counts_once(actor: RouterActor, was_asked: bool) -> None:
+    """A report whose answer was lost is sent again, most of all while this router is a new one."""
     await actor.report(make_report("r1"))
     turn = make_turn("q1", 1, session="s1")
-    await actor.decide(turn, {R1: 64})
+    if was_asked:
+        await actor.decide(turn, {R1: 64})
     end = TurnEnd(turn.request, turn.prompt_tokens, 0, 5, 0.25)
     for _ in range(2):
         await actor.report(make_report("r1", batch=None, ends=(end,)))
     now = await sampled(actor)
     assert now["warmturn_prompt_tokens",] == turn.prompt_tokens
-    assert now["warmturn_compared_turns",] == 1
+    assert now["warmturn_compared_turns",] == was_asked
 
 
 async def test_a_gateway_that_does_not_know_the_block_size_yet(actor: RouterActor) -> None:
@@ -407,12 +411,77 @@ async def test_decisions_are_listed_newest_first(actor: RouterActor) -> None:
         await actor.decide(make_turn(name, 1, session="s1"), {R1: 64})
     end = TurnEnd(RequestId("q2"), 6, 4, 5, 0.25)
     await actor.report(make_report("r1", ends=(end,)))
-    newest, ended = await actor.decisions(2)
-    assert (newest["request"], newest["ttft_s"]) == ("http-q3", None)
+    newest, ended = json.loads(await actor.decisions(2))["decisions"]
+    assert (newest["request"], newest["ttft_s"], newest["state"]) == ("http-q3", None, "runs")
     assert (ended["request"], ended["session"], ended["replica"]) == ("http-q2", "s1", "r1")
-    assert (ended["rule"], ended["prompt_tokens"]) == ("stayed", 6)
+    assert (ended["rule"], ended["prompt_tokens"], ended["state"]) == ("stayed", 6, "answered")
     assert (ended["expected_cached_tokens"], ended["cached_tokens"]) == (4, 4)
     assert (ended["expected_ttft_s"], ended["ttft_s"]) == (pytest.approx(0.004, abs=0.01), 0.25)
+
+
+async def test_a_client_may_use_a_request_id_again(actor: RouterActor) -> None:
+    """Each turn has an id of its own besides, by which it is found."""
+    await actor.report(make_report("r1"))
+    for name, session in (("q1", "s1"), ("q2", "s2"), ("q3", "s3")):
+        turn = replace(make_turn(name, 1, session=session), http_id="retry")
+        await actor.decide(turn, {R1: 64})
+    listed = json.loads(await actor.decisions(3))["decisions"]
+    assert [(one["id"], one["request"]) for one in listed] == [
+        ("q3", "retry"),
+        ("q2", "retry"),
+        ("q1", "retry"),
+    ]
+    for name, session in (("retry", "s3"), ("q2", "s2")):
+        told = await actor.decision(name)
+        assert told is not None
+        assert (told["session"], told["request"]) == (session, "retry")
+        story = await actor.session(SessionId(session))
+        assert story is not None
+        assert [one["id"] for one in story["turns"]] == [told["id"]]
+
+
+async def stands(actor: RouterActor, name: str) -> str:
+    """Return how a turn stands, as everybody says who tells of it."""
+    listed = json.loads(await actor.decisions(2000))["decisions"]
+    told = await actor.decision(name)
+    assert told is not None
+    states = {told["state"]} | {one["state"] for one in listed if one["id"] == name}
+    if story := await actor.session(SessionId("s1")):
+        states |= {one["state"] for one in story["turns"] if one["id"] == name}
+    [state] = states
+    return str(state)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+async def test_how_a_turn_stands(actor: RouterActor, outcome: Outcome) -> None:
+    """From waiting for room to what came of it in the end."""
+    await actor.report(make_report("r1", state=FULL))
+    turn = make_turn("q1", 1, 2, session="s1")
+    assert await actor.decide(turn, {R1: 64}) is None
+    assert await stands(actor, "q1") == "waits"
+    await actor.report(make_report("r1", state=ROOMY))
+    assert await stands(actor, "q1") == "runs"
+    end = TurnEnd(turn.request, 10, 0, 5, 0.25, outcome=outcome)
+    await actor.report(make_report("r1", batch=None, ends=(end,)))
+    assert await stands(actor, "q1") == outcome
+
+
+async def test_a_turn_whose_end_nobody_tells(actor: RouterActor) -> None:
+    """It waits and runs no longer: its client left before it was placed, or it was lost after."""
+    await actor.report(make_report("r1", state=FULL))
+    await actor.decide(make_turn("left", 1, 2, session="s1"), {R1: 64})
+    await actor.give_up(RequestId("left"))
+    assert await stands(actor, "left") == "aborted"
+    await actor.report(make_report("r1", state=ROOMY))
+    await actor.decide(make_turn("lost", 1, 2, session="s1"), {R1: 64})
+    await actor.lose(R1)
+    assert await stands(actor, "lost") == "lost"
+    sent = make_turn("sent", 1, 2, session="s1")
+    await actor.decide(sent, {R1: 64})
+    await actor.give_up(sent.request)
+    assert await stands(actor, "sent") == "aborted"
+    await actor.report(make_report("r2", turns=frozenset({sent.request})))
+    assert await stands(actor, "sent") == "runs"
 
 
 async def test_sessions_are_listed_newest_first(actor: RouterActor) -> None:
@@ -504,16 +573,18 @@ async def test_what_a_replica_holds_in_each_tier(actor: RouterActor) -> None:
     assert (told["gpu_blocks"], told["cpu_blocks"], told["cpu_total_blocks"]) == (1, 2, 100)
 
 
-async def test_a_long_list_of_sessions_keeps_nobody_waiting(
-    actor: RouterActor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["sessions", "decisions"])
+async def test_a_long_list_keeps_nobody_waiting(
+    actor: RouterActor, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """It is told in parts, and other calls are answered between them."""
-    monkeypatch.setattr(session_list, "AT_ONCE", 1)
+    for module in (session_list, explain):
+        monkeypatch.setattr(module, "AT_ONCE", 1)
     await actor.report(make_report("r1"))
     for name in ("one", "two", "three"):
         await actor.decide(make_turn(name, 1, session=name), {R1: 64})
-    listing = asyncio.create_task(actor.sessions(10))
+    listing = asyncio.create_task(getattr(actor, what)(10))
     await asyncio.sleep(0)
     assert await actor.decision("http-one") is not None
     assert not listing.done()
-    assert len(json.loads(await listing)["sessions"]) == 3
+    assert len(json.loads(await listing)[what]) == 3

@@ -96,6 +96,14 @@ def test_an_end_counts_once(records: TurnRecords) -> None:
     assert known(records, "s1").ended_tokens == 10
 
 
+def test_a_turn_that_ended_is_no_new_one(records: TurnRecords) -> None:
+    """Its gateway took its replica for lost, and asked again before that end was heard of."""
+    place(records, "q1", "s1", "r1")
+    records.ended(end("q1"), R1, None)
+    place(records, "q1", "s1", "r2")
+    assert names(records, "s1") == ["http-q1"]
+
+
 def test_a_long_session_forgets_its_first_turns(
     records: TurnRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,11 @@ export async function ask(path, signal) {
     response.status);
 }
 
+/** The path to one of `things`; its id is no part of that, as `.` and `..` would be ways through it. */
+export function pathTo(things, id) {
+  return `${things}/?id=${encodeURIComponent(id)}`;
+}
+
 function sentence(text) {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }

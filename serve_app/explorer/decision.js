@@ -1,9 +1,10 @@
 // One decision: what each replica would have cost, which was chosen and why, and what came of it.
 
 import { against, bar, legend, promptBar } from "./bars.js";
-import { ask, Failure } from "./api.js";
+import { ask, Failure, pathTo } from "./api.js";
 import { facts, h, link, place, redraw, section } from "./dom.js";
 import { count, moment, seconds, words } from "./format.js";
+import { FAILURES, running } from "./state.js";
 import { inWords } from "./timeline.js";
 
 const SCORERS = [
@@ -14,12 +15,14 @@ const SCORERS = [
 
 export function decisionPage(id) {
   const body = h("div");
+  const heading = h("h1", { class: "id" }, id);
   const crumb = h("p", { class: "crumb" }, link(place("decisions"), "Turns"), " / ");
   let drawn = null;
 
   async function refresh(signal) {
     try {
-      const told = await ask(`decisions/${encodeURIComponent(id)}`, signal);
+      const told = await ask(pathTo("decisions", id), signal);
+      page.title = heading.textContent = told.request || id;
       const lasting = JSON.stringify(told);
       if (lasting !== drawn) redraw(body, about(told), verdict(told), prompt(told), candidates(told));
       drawn = lasting;
@@ -31,16 +34,20 @@ export function decisionPage(id) {
     }
   }
 
-  return { title: id, element: h("article", {}, crumb, h("h1", { class: "id" }, id), body), refresh };
+  const page = { title: id, element: h("article", {}, crumb, heading, body), refresh };
+  return page;
 }
 
 function about(told) {
+  const answeredBy = told.outcome?.replica ?? told.replica; // else, if the decision came too late
   const session = told.session && link(place("sessions", told.session), told.session);
   return facts([
     ["Session", session],
     ["Client", told.client ?? "unnamed"],
     ["Decided", moment(told.decided_at)],
+    ["State", told.state === "runs" ? running() : FAILURES[told.state] ?? told.state],
     ["Replica", told.replica],
+    ["Went to", answeredBy === told.replica ? null : answeredBy],
     ["Home from now on", told.home === told.replica ? null : told.home],
     ["Rule", told.rule],
     ["Waited", told.rule && seconds(told.waited_s)],

@@ -2,9 +2,13 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Said of each, as what is no longer laid out as a table, on narrow screens, loses them otherwise.
+const ROLES = { table: "table", thead: "rowgroup", tbody: "rowgroup", tr: "row", td: "cell" };
+
 /** Makes an element; attributes that are null or false are left out, `on...` are listeners. */
 export function h(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+  const role = tag === "th" ? `${attributes.scope === "row" ? "row" : "column"}header` : ROLES[tag];
+  return fill(document.createElement(tag), { role, ...attributes }, children);
 }
 
 /** Makes an element of a drawing. */

@@ -17,6 +17,7 @@ const PAGES = {
 const view = document.getElementById("view");
 const trouble = document.getElementById("trouble");
 const live = document.getElementById("live");
+let page = null;
 let poll = null;
 
 function address() {
@@ -38,8 +39,8 @@ function open() {
   if (location.hash === "#view") return; // the skip link
   poll?.stop();
   const { name, id, query } = address();
-  const page = PAGES[name](id, new URLSearchParams(query));
-  document.title = `${page.title} · warmturn`;
+  page = PAGES[name](id, new URLSearchParams(query));
+  entitle();
   for (const one of document.querySelectorAll("[data-page]")) {
     if (one.dataset.page === name) one.setAttribute("aria-current", "page");
     else one.removeAttribute("aria-current");
@@ -50,6 +51,11 @@ function open() {
   poll = new Poll(page.refresh, isLive, tell);
 }
 
+/** Names the window; a page may learn its title as it is asked for. */
+function entitle() {
+  document.title = `${page.title} · warmturn`;
+}
+
 function isLive() {
   return live.getAttribute("aria-pressed") === "true";
 }
@@ -57,7 +63,10 @@ function isLive() {
 function tell(failure) {
   view.removeAttribute("aria-busy");
   trouble.hidden = failure === null;
-  if (failure === null) return;
+  if (failure === null) {
+    entitle();
+    return;
+  }
   trouble.textContent = isLive() ? `${failure.message} Asking again.` : failure.message;
 }
 

@@ -1,8 +1,9 @@
 // One session: what it is, where its KV lies, and how each of its turns went.
 
-import { ask, Failure } from "./api.js";
+import { ask, Failure, pathTo } from "./api.js";
 import { facts, h, link, place, redraw } from "./dom.js";
 import { ago, count, few, percent, seconds } from "./format.js";
+import { running } from "./state.js";
 import { timeline } from "./timeline.js";
 import { whereabouts } from "./whereabouts.js";
 
@@ -15,7 +16,7 @@ export function sessionPage(id) {
   async function refresh(signal) {
     let told;
     try {
-      told = await ask(`sessions/${encodeURIComponent(id)}`, signal);
+      told = await ask(pathTo("sessions", id), signal);
     } catch (error) {
       if (!(error instanceof Failure) || error.status !== 404) throw error;
       redraw(body, h("p", { class: "empty" }, "No session of this name is remembered."));
@@ -26,7 +27,7 @@ export function sessionPage(id) {
     const lasting = JSON.stringify([kv, turns, now?.running, now && ago(now.seen_s_ago)]);
     if (lasting === drawn) return;
     drawn = lasting;
-    redraw(body, about(told), whereabouts(kv, now?.replica), timeline(turns, forgotten, now));
+    redraw(body, about(told), whereabouts(kv, now?.replica), timeline(turns, forgotten));
   }
 
   return { title: id, element: h("article", {}, crumb, heading, body), refresh };
@@ -40,7 +41,7 @@ function about({ now, client, turns }) {
   return facts([
     ["Client", client ?? "unnamed"],
     ["Lives on", now ? now.replica : "forgotten"],
-    ["State", now && (now.running ? h("span", { class: "running" }, "runs")
+    ["State", now && (now.running ? running()
       : `seen ${ago(now.seen_s_ago)} ago`.replace("now ago", "just now"))],
     ["Turns", now && count(now.turns)],
     ["Thinks", now && seconds(now.think_s)],

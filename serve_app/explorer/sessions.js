@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { h, place } from "./dom.js";
 import { ago, count, percent, seconds } from "./format.js";
 import { Choice } from "./choice.js";
+import { running } from "./state.js";
 import { Table } from "./table.js";
 
 const MOST = 10000;
@@ -31,10 +32,6 @@ const COLUMNS = [
     value: (row) => row.seenAtMs,
     cell: (row) => (row.running ? running() : ago((Date.now() - row.seenAtMs) / 1000)) },
 ].map((column) => ({ kind: "number", ...column }));
-
-function running() {
-  return h("span", { class: "running" }, "runs");
-}
 
 export function sessionsPage(query) {
   const sessions = new Map();

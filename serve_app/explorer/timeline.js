@@ -5,11 +5,12 @@ import { h, link, place, section } from "./dom.js";
 import { clock, count, NONE, percent, seconds, words } from "./format.js";
 import { moved } from "./keys.js";
 import { Lanes } from "./lanes.js";
+import { FAILURES, firstToken } from "./state.js";
 
 const WAITED_S = 0.05; // less is nothing to speak of
 const PAGE = 10; // turns that a Page key skips
 
-export function timeline(turns, forgotten, now) {
+export function timeline(turns, forgotten) {
   if (!turns.length) {
     const why = "No turn of it is remembered: the router started anew, or it was long ago.";
     return section("Turns", null, h("p", { class: "empty" }, why));
@@ -20,8 +21,7 @@ export function timeline(turns, forgotten, now) {
     tokens: Math.max(...turns.map((turn) => turn.prompt_tokens)),
     seconds: Math.max(...turns.map((turn) => Math.max(turn.ttft_s ?? 0, turn.expected_ttft_s))),
   };
-  const rows = turns.map((turn, at) =>
-    row(turn, turns[at - 1], lanes, most, !turn.ended && now?.running));
+  const rows = turns.map((turn, at) => row(turn, turns[at - 1], lanes, most));
   const heads = [["turn", "Turn"], ["time", "Time"], ["lane", "Replica"],
     ["bar", "Prompt"], ["number tokens", "Tokens"], ["number cached", "Cached"],
     ["ttft", "TTFT, expected |"], ["number answer", "Answer"], ["note", "What happened"]];
@@ -32,17 +32,15 @@ export function timeline(turns, forgotten, now) {
     legend([...TOKENS, { css: "broken", label: "prefix broke here" }]), table);
 }
 
-function row(turn, before, lanes, most, runs) {
+function row(turn, before, lanes, most) {
   const { prefix_break: broken } = turn;
   const at = broken && h("b", { class: "break", "aria-hidden": "true",
     style: { left: `${(100 * broken.token) / most.tokens}%` } });
   const cached = cachedRatio(turn);
-  const time = turn.ttft_s === null && runs ? h("span", { class: "running" }, "runs")
-    : seconds(turn.ttft_s);
   const happened = happenings(turn, lanes).join("; ") || null;
   return h("tr", {},
     h("th", { scope: "row", class: "turn" },
-      link(place("decisions", turn.request), `${turn.turn}`, { title: "Why it went there" })),
+      link(place("decisions", turn.id), `${turn.turn}`, { title: "Why it went there" })),
     h("td", { class: "time" }, clock(turn.decided_at)),
     h("td", { class: "lane" }, lanes.piece(turn, before),
       h("b", { class: "letter" }, lanes.letter(turn.replica))),
@@ -50,7 +48,7 @@ function row(turn, before, lanes, most, runs) {
       bar(promptParts(turn.tokens, turn.prompt_tokens), most.tokens, count, at)),
     h("td", { class: "number tokens" }, count(turn.prompt_tokens)),
     h("td", { class: "number cached" }, percent(cached)),
-    h("td", { class: "ttft" }, h("div", { class: "pair" }, h("span", { class: "number" }, time),
+    h("td", { class: "ttft" }, h("div", { class: "pair" }, h("span", { class: "number" }, firstToken(turn)),
       against(turn.ttft_s, turn.expected_ttft_s, most.seconds))),
     h("td", { class: "number answer" },
       turn.output_tokens === null ? NONE : count(turn.output_tokens)),
@@ -62,6 +60,7 @@ function happenings(turn, lanes) {
   if (turn.rule === "moved") told.push(`moved to ${lanes.letter(turn.replica)}`);
   if (turn.rule === "split") told.push(`split to ${lanes.letter(turn.replica)}`);
   if (turn.prefix_break) told.push(inWords(turn.prefix_break));
+  if (turn.state in FAILURES) told.push(FAILURES[turn.state]);
   if (turn.waited_s > WAITED_S) told.push(`waited ${seconds(turn.waited_s)} for room`);
   return told;
 }

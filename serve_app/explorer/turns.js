@@ -5,23 +5,24 @@ import { cachedRatio } from "./bars.js";
 import { h, place } from "./dom.js";
 import { Choice } from "./choice.js";
 import { clock, count, percent, seconds } from "./format.js";
+import { firstToken } from "./state.js";
 import { Table } from "./table.js";
 
 const MOST = 2000;
 
 const COLUMNS = [
-  { name: "request", label: "Request", value: (row) => row.request, cell: (row) => row.request,
-    kind: "name" },
+  { name: "request", label: "Request", value: (row) => row.request,
+    cell: (row) => row.request || row.id, kind: "name" },
   { name: "session", label: "Session", value: (row) => row.session, cell: (row) => row.session ?? "–",
     kind: "client" },
   { name: "replica", label: "Replica", value: (row) => row.replica, cell: (row) => row.replica ?? "–",
     kind: "replica" },
-  { name: "rule", label: "Rule", value: (row) => row.rule, cell: (row) => row.rule ?? (row.cached_tokens === null ? "waits" : "–"),
+  { name: "rule", label: "Rule", value: (row) => row.rule, cell: (row) => row.rule ?? "–",
     kind: "rule" },
   { name: "prompt", label: "Prompt", title: "Tokens", value: (row) => row.prompt_tokens,
     cell: (row) => count(row.prompt_tokens) },
   { name: "cached", label: "Cached", value: cachedRatio, cell: (row) => percent(cachedRatio(row)) },
-  { name: "ttft", label: "TTFT", value: (row) => row.ttft_s, cell: (row) => seconds(row.ttft_s) },
+  { name: "ttft", label: "TTFT", value: (row) => row.ttft_s, cell: firstToken },
   { name: "late", label: "Late by", title: "Seconds beyond what was expected", value: late,
     cell: (row) => seconds(late(row)) },
   { name: "time", label: "Time", value: (row) => row.decided_at, cell: (row) => clock(row.decided_at) },
@@ -38,7 +39,7 @@ export function turnsPage(query) {
   const total = h("p", { class: "total" });
   const table = new Table({
     label: "Turns", columns: COLUMNS, sort: { name: "time", descending: true }, onsort: show,
-    key: (row) => row.request, href: (row) => place("decisions", row.request),
+    key: (row) => row.id, href: (row) => place("decisions", row.id),
     empty: "No turn to show.",
   });
 

@@ -1,5 +1,6 @@
 """What was recorded, read as sessions: its blocks, its order in time, and lines that are broken."""
 
+import gzip
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -147,6 +148,20 @@ def test_a_line_that_was_cut_off_is_skipped(
     assert session.session == "a"
     assert "turns.jsonl: line 2 is skipped" in caplog.text
     assert "1 lines go on from lines that are gone" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["turns.jsonl", "turns.jsonl.gz"])
+def test_a_line_that_was_cut_off_within_a_letter_is_skipped(name: str, tmp_path: Path) -> None:
+    """What is said and what sessions are called has letters of several bytes."""
+    recording = Recording()
+    recording.add("\u00e9t\u00e9", 0, 1, 1, 2)
+    recording.add("b", 5, 1, 1, 3)
+    first, second = (line.encode() for line in recording.lines)
+    cut = first[: first.index("\u00e9".encode()) + 1]
+    path = tmp_path / name
+    with (gzip.open if path.suffix == ".gz" else open)(path, "wb") as file:
+        file.write(b"\n".join((second, first, cut, b"")))
+    assert [one.session for one in read_sessions(path)] == ["\u00e9t\u00e9", "b"]
 
 
 def test_turns_without_an_answer_or_blocks(caplog: pytest.LogCaptureFixture) -> None:

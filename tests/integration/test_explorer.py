@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,13 @@ from tests.integration.conftest import Service
 
 PATIENCE_MS = 15_000
 HOSTILE = "<img src=x onerror=window.hacked=1>"
+UPWARDS = ".."
 TURNS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """Two sessions that were held: their names, and the first one's request ids."""
+    """Sessions that were held: the names of two, and the first one's request ids."""
 
     session: str
     hostile: str
@@ -29,7 +31,7 @@ class Talk:
 
 @pytest.fixture(scope="module")
 def talk(service: Service) -> Talk:
-    """A session of three turns, of which the last breaks its prefix, and one of a strange name."""
+    """A session of three turns, of which the last breaks its prefix, and two of strange names."""
     run = uuid.uuid4().hex[:8]
     session, hostile = f"explored-{run}", f"{HOSTILE}{run}"
     requests = [f"{session}/{turn}" for turn in range(TURNS)]
@@ -48,6 +50,8 @@ def talk(service: Service) -> Talk:
             ask(session, request, system, said, "claude-cli/2.0 (external, cli)")
             said.append("go on")
         ask(hostile, f"{hostile}/0", "You are an agent.", ["hello"], f"{HOSTILE}/1.0")
+        for said in ([run], [run, "go on"]):
+            ask(UPWARDS, UPWARDS, "You are an agent.", said, "codex/1.0")
     return Talk(session, hostile, requests)
 
 
@@ -120,6 +124,51 @@ def test_names_of_strangers_are_only_text(page: Page, talk: Talk) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text(f"{talk.hostile}/0")
     assert page.locator("main img").count() == 0
     assert page.evaluate("window.hacked") is None
+
+
+@pytest.mark.usefixtures("talk")
+def test_any_name_can_be_opened_and_be_used_again(page: Page, service: Service) -> None:
+    """One that is a way through a path, of a session and of two of its requests."""
+    page.goto(f"{service.url}/warmturn/#/sessions/{UPWARDS}")
+    turns = page.locator(".timeline tbody tr")
+    expect(turns).to_have_count(2, timeout=PATIENCE_MS)
+    for number, rule in (("1", "new"), ("2", "stayed")):
+        page.get_by_role("link", name=number, exact=True).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(UPWARDS)
+        facts = page.locator("article dl").first
+        expect(facts).to_contain_text(rule)
+        expect(facts).to_contain_text("answered")
+        page.go_back()
+        expect(turns).to_have_count(2)
+    page.get_by_role("link", name="Turns").click()
+    expect(page.get_by_role("link", name=UPWARDS, exact=True)).to_have_count(2)
+
+
+def parts(page: Page) -> Counter[str]:
+    """Return how many parts of tables a screen reader meets, by role."""
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")
+    told = [node["role"]["value"] for node in tree["nodes"] if not node["ignored"]]
+    return Counter(role for role in told if role in ("table", "row", "rowheader", "columnheader"))
+
+
+def test_tables_stay_tables(page: Page, service: Service, talk: Talk) -> None:
+    """Who hears a page learns what each number is, also where a narrow screen shows no heads."""
+    page.goto(f"{service.url}/warmturn/#/sessions/{talk.session}")
+    expect(page.locator(".timeline tbody tr")).to_have_count(TURNS, timeout=PATIENCE_MS)
+    told = parts(page)
+    assert (told["table"], told["row"], told["rowheader"]) == (1, 1 + TURNS, TURNS)
+    assert (
+        told["columnheader"]
+        == page.locator(".timeline tbody tr").first.locator("css=td:visible, th:visible").count()
+    )
+    page.get_by_role("link", name="Replicas").click()
+    expect(page.locator(".replicas tbody tr")).to_have_count(2, timeout=PATIENCE_MS)
+    told = parts(page)
+    assert (told["table"], told["row"], told["rowheader"]) == (1, 3, 2)
+    assert (
+        told["columnheader"]
+        == page.locator(".replicas tbody tr").first.locator("css=td:visible, th:visible").count()
+    )
 
 
 def test_sorted_filtered_and_shared(page: Page, talk: Talk) -> None:

@@ -130,7 +130,7 @@ async def test_a_router_that_nobody_calls_ends(tmp_path: Path) -> None:
     actor: Any = ray.remote(RouterActor)
     options = {"namespace": NAMESPACE, "lifetime": "detached", "max_restarts": -1, "num_cpus": 0}
     started = actor.options(name=tmp_path.name, **options).remote(idle_end_s=1.0)
-    await started.configure.remote(Tunables(), None, GatewaySeat("g1", "n1"))
+    await started.configure.remote(Tunables(), None, GatewaySeat("g1", "n1", 0.0))
     async with asyncio.timeout(30):
         while True:
             try:

@@ -1,0 +1,22 @@
+// How sessions and turns stand, in words.
+
+import { h } from "./dom.js";
+import { seconds } from "./format.js";
+
+/** What is said of turns that ended otherwise than with an answer. */
+export const FAILURES = {
+  failed: "failed",
+  aborted: "aborted by its client or a time limit",
+  lost: "lost with its replica or gateway",
+};
+
+/** What stands for a time that is not over. */
+export function running() {
+  return h("span", { class: "running" }, "runs");
+}
+
+/** A turn's time to the first token, or how it stands without one. */
+export function firstToken({ ttft_s: actual, state }) {
+  if (actual !== null || state === "answered") return seconds(actual);
+  return state === "runs" ? running() : state;
+}
