@@ -166,9 +166,6 @@ class Router:
         number of `prompt_tokens`: for several answers, or none, or it was not read beforehand.
         """
         placed = self._placed.get(request)
-        if placed is None:
-            return None
-        placed = self._placed.get(request)
         if placed is None or placed.request.prompt_tokens != prompt_tokens:
             return None
         asked, foreseen = placed.request, placed.foreseen

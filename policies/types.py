@@ -119,6 +119,11 @@ class Decision:
         """The chosen replica."""
         return self.replicas[0]
 
+    @property
+    def request(self) -> RequestId:
+        """Whose it is."""
+        return self.booking.request
+
 
 @dataclass(frozen=True, slots=True)
 class Park:
@@ -135,6 +140,11 @@ class Park:
     seconds: Mapping[ReplicaId, ScorerSeconds]
     booking: Booking
     held: bool = False
+
+    @property
+    def request(self) -> RequestId:
+        """Whose it is."""
+        return self.booking.request
 
 
 @dataclass(frozen=True, slots=True)

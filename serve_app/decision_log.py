@@ -9,7 +9,7 @@ from itertools import islice
 from policies.misses import PromptTokens
 from policies.prefix_break import PrefixBreak
 from policies.tunables import Tunables
-from policies.types import Decision, Park, ReplicaId, RequestId, SessionId
+from policies.types import Decision, Park, Refusal, ReplicaId, RequestId, SessionId
 from policies.whereabouts import PromptSample, sample
 from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
@@ -46,6 +46,7 @@ class LoggedTurn:
     """Date and time, in UTC."""
     weights: Mapping[str, float] | None = None
     """What each scorer's seconds were multiplied by."""
+    refusal: Refusal | None = None
     end: TurnEnd | None = None
     ended_on: ReplicaId | None = None
     """Not that of the decision where this came too late, and the gateway did without."""
@@ -86,19 +87,24 @@ class DecisionLog:
             turn.is_given_up = True
 
     def decided(
-        self, outcome: Decision | Park, tunables: Tunables, now_s: float
+        self, outcome: Decision | Park | Refusal, tunables: Tunables, now_s: float
     ) -> LoggedTurn | None:
         """Note what was decided on a turn, by which numbers; return it if it is remembered."""
-        if turn := self._turns.get(outcome.booking.request):
+        turn = self._turns.get(outcome.request)
+        if turn is None:
+            return None
+        if isinstance(outcome, Park):
+            turn.park = outcome
+            if turn.waits_since_s is None:
+                turn.waits_since_s = now_s
+        elif turn.waits_since_s is not None:
+            turn.waited_s += now_s - turn.waits_since_s
+            turn.waits_since_s = None
+        if isinstance(outcome, Refusal):
+            turn.session, turn.refusal = outcome.session, outcome
+        else:
             turn.session = outcome.booking.session
-            if isinstance(outcome, Park):
-                turn.park = outcome
-                if turn.waits_since_s is None:
-                    turn.waits_since_s = now_s
-            else:
-                if turn.waits_since_s is not None:
-                    turn.waited_s += now_s - turn.waits_since_s
-                    turn.waits_since_s = None
+            if isinstance(outcome, Decision):
                 turn.decision = outcome
                 turn.decided_at = datetime.now(UTC).isoformat(timespec="milliseconds")
                 turn.weights = tunables.weights

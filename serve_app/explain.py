@@ -11,6 +11,7 @@ from policies.types import ReplicaState, Tier
 from serve_app.decision_log import LoggedTurn
 from serve_app.fleet import Fleet
 from serve_app.json_parts import in_parts
+from serve_app.replica_report import Outcome
 from serve_app.turn_state import TurnState, TurnStates
 
 Json = dict[str, Any]
@@ -33,6 +34,7 @@ def decision(turn: LoggedTurn, states: TurnStates) -> Json:
         "prefix_break": turn.prefix_break and asdict(turn.prefix_break),
         "decisions": turn.decisions,
         "waited_for": turn.park and turn.park.reason,
+        "refused_for": turn.refusal and turn.refusal.reason,
     }
     if made := turn.decision:
         answer |= {
@@ -90,7 +92,7 @@ def _in_short(turn: LoggedTurn, states: TurnStates) -> Json:
 
 
 def _state(turn: LoggedTurn, states: TurnStates) -> TurnState:
-    outcome = turn.end.outcome if turn.end else None
+    outcome = turn.end.outcome if turn.end else Outcome.REFUSED if turn.refusal else None
     return states.of(turn.request, outcome, is_given_up=turn.is_given_up)
 
 

@@ -9,10 +9,10 @@ from collections import Counter
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from policies.rendezvous import rendezvous
-from policies.types import ReplicaId
+from policies.types import Refusal, ReplicaId
 from serve_app.agent_metrics import counter
 from serve_app.metrics import ROUTER_FALLBACKS
-from serve_app.route_request import Placement, Places, RouteRequest
+from serve_app.route_request import Placement, Places, RouteRequest, TurnedAway
 from serve_app.router_actor import ASK_S
 from serve_app.router_client import RouterClient, RouterSilent
 
@@ -147,9 +147,10 @@ class KVRouter(RequestRouter):
 
         Raises:
             RouterSilent: it does not answer.
+            TurnedAway: it refuses the turn.
         """
         try:
-            placement: Placement | None = await self._client.call(
+            placement: Placement | Refusal | None = await self._client.call(
                 "decide", turn, places, timeout_s=self._timeout_s
             )
         finally:
@@ -157,4 +158,6 @@ class KVRouter(RequestRouter):
         while placement is None:
             # A dead actor is heard of; one that's late keeps the turn's place in the queue.
             placement = await self._client.call("wait", turn, places, timeout_s=ASK_S + LATE_S)
+        if isinstance(placement, Refusal):
+            raise TurnedAway(placement.reason)
         return placement

@@ -78,6 +78,11 @@ WAITED_TURNS = _router_count(
 WAITED_SECONDS = _router_count(
     "warmturn_waited_seconds", "seconds", "How long those waited, in sum."
 )
+REFUSED_TURNS = _router_count(
+    "warmturn_refused_turns",
+    "turns",
+    "Turns that were turned away, as their session found no place among those that run.",
+)
 UNPLACED_TURNS = _router_count(
     "warmturn_unplaced_turns", "turns", "Turns that were given up while they waited."
 )
@@ -148,6 +153,24 @@ SHARED_BLOCKS = _router_gauge(
 )
 WAITING_REQUESTS = _router_gauge(
     "warmturn_waiting_requests", "requests", "Requests that wait for a replica with room."
+)
+HELD_REQUESTS = _router_gauge(
+    "warmturn_held_requests", "requests", "Requests that wait for their session's place."
+)
+RUNNING_SESSIONS = _router_gauge(
+    "warmturn_running_sessions",
+    "sessions",
+    "Sessions that run: they have a turn, or had one not long ago.",
+)
+SESSION_LIMIT = _router_gauge(
+    "warmturn_session_limit",
+    "sessions",
+    "Sessions that may run; no such series while as many may as come.",
+)
+LATE_RATIO = _router_gauge(
+    "warmturn_late_ratio",
+    "ratio",
+    "Share of recent turns whose first token came too late; 0 where they are too few.",
 )
 DISPERSION = _router_gauge(
     "warmturn_dispersion_ratio",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from policies.misses import PromptTokens
-from policies.types import Decision, Park, ReplicaId
+from policies.types import Decision, Park, Refusal, ReplicaId, SessionId
 from serve_app.recorded_turn import RecordedTurn
 from serve_app.replica_report import Outcome, TurnEnd
 from serve_app.route_request import RouteRequest
@@ -22,9 +22,9 @@ class OpenTurn:
     arrived_at: datetime
     arrived_at_s: float
     heard_at_s: float
-    outcome: Decision | Park | None = None
+    outcome: Decision | Park | Refusal | None = None
     waited_s: float | None = None
-    """Until the last decision that placed it."""
+    """Until the last decision that placed or refused it."""
     is_given_up: bool = False
 
     @classmethod
@@ -38,10 +38,10 @@ class OpenTurn:
         """Note that its gateway asks for it once more."""
         self.heard_at_s, self.is_given_up = now_s, False
 
-    def decided(self, outcome: Decision | Park, now_s: float) -> None:
+    def decided(self, outcome: Decision | Park | Refusal, now_s: float) -> None:
         """Note what was decided."""
         self.outcome, self.heard_at_s = outcome, now_s
-        if isinstance(outcome, Decision):
+        if not isinstance(outcome, Park):
             self.waited_s = now_s - self.arrived_at_s
 
     @property
@@ -56,12 +56,11 @@ class OpenTurn:
         asked, made = self.asked, self.outcome if isinstance(self.outcome, Decision) else None
         if made and replica not in (None, made.replica):
             made = None  # it came too late, and its gateway did without
-        lost = Outcome.ABORTED if self.is_given_up else Outcome.LOST
         return RecordedTurn(
             arrived_at=self.arrived_at,
-            session=self.outcome.booking.session if self.outcome else asked.session,
+            session=self._session,
             request=asked.http_id,
-            outcome=end.outcome if end else lost,
+            outcome=end.outcome if end else self._unheard_outcome,
             prompt_tokens=_prompt_tokens(asked, end),
             output_tokens=end.output_tokens if end else 0,
             cached_tokens=end.cached_tokens if end else 0,
@@ -79,6 +78,22 @@ class OpenTurn:
             path=asked.sent.path if asked.sent else None,
             body=asked.sent.body.decode(errors="replace") if asked.sent else None,
         )
+
+    @property
+    def _session(self) -> SessionId | None:
+        match self.outcome:
+            case None:
+                return self.asked.session
+            case Refusal():
+                return self.outcome.session
+        return self.outcome.booking.session
+
+    @property
+    def _unheard_outcome(self) -> Outcome:
+        """How it ended if no replica told."""
+        if isinstance(self.outcome, Refusal):
+            return Outcome.REFUSED
+        return Outcome.ABORTED if self.is_given_up else Outcome.LOST
 
 
 def size_bytes(asked: RouteRequest) -> int:

@@ -25,7 +25,7 @@ from serve_app.http_message import (
 from serve_app.metrics import ERRORS, TTFT, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.reply import Reply
-from serve_app.route_request import RouteRequest
+from serve_app.route_request import RouteRequest, TurnedAway
 from serve_app.session_id import find_session_id, with_session_id
 
 logger = logging.getLogger("ray.serve")
@@ -165,6 +165,8 @@ class Passthrough:
                 return error
             case ReplicasFull():
                 return ApiError(429, "all replicas are busy", retry_after_s)
+            case TurnedAway():
+                return ApiError(429, f"overloaded: {error}", retry_after_s)
             case NoReplicas():
                 return ApiError(503, str(error), retry_after_s)
             case ReplicaLost():

@@ -26,6 +26,8 @@ class Outcome(StrEnum):
     """By its client, or by a gateway's limit of time."""
     LOST = "lost"
     """Its replica or its gateway died: nobody told of its end."""
+    REFUSED = "refused"
+    """By the router, as its session found no place among those that run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class Replicas:
 
         Raises:
             ReplicasFull: nothing was sent.
+            TurnedAway: nothing was sent.
             NoReplicas: nothing was sent.
             ReplicaLost: the replica went away; while the body is read, too.
         """

@@ -61,6 +61,10 @@ class Placement:
     why: "Why | None" = None
 
 
+class TurnedAway(Exception):
+    """The router refused a turn; `str()` says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Why:
     """Why the router placed a turn there, for who follows a request.
@@ -107,9 +111,10 @@ class GatewaySeat:
 class RouterStatus:
     """How the router stands. `started_s_ago` tells a new one from one that lost touch.
 
-    `blocks` are those known to be anywhere, `shared_blocks` those of them in the shared tier, and
-    `waiting` the requests that wait for a replica. `autoscaling` is None where Serve does not ask,
-    and `record` where nothing is recorded.
+    `blocks` are those known to be anywhere, `shared_blocks` those of them in the shared tier.
+    `waiting` requests wait for a replica or their session's place, of which there are
+    `session_limit`; None while as many sessions may run as come. `autoscaling` is None where Serve
+    does not ask, and `record` where nothing is recorded.
     """
 
     block_size: int | None
@@ -119,6 +124,8 @@ class RouterStatus:
     blocks: int
     shared_blocks: int
     waiting: int
+    running_sessions: int
+    session_limit: int | None
     started_s_ago: float
     tunables: Tunables
     autoscaling: Wish | None

@@ -12,7 +12,7 @@ import ray
 from policies.observer import Observer
 from policies.router import Router
 from policies.tunables import Tunables
-from policies.types import Decision, ReplicaId, Request, RequestId, SessionId
+from policies.types import Decision, Park, Refusal, ReplicaId, Request, RequestId, SessionId
 from serve_app import explain, session_list, session_story
 from serve_app.config import RecordConfig
 from serve_app.fleet import Fleet
@@ -67,7 +67,7 @@ class RouterActor:
         self._started_at = time.time()
         self._clock: asyncio.Task[None] | None = None
 
-    async def decide(self, asked: RouteRequest, places: Places) -> Placement | None:
+    async def decide(self, asked: RouteRequest, places: Places) -> Placement | Refusal | None:
         """Place a request on one of these replicas; None if it has to wait: call `wait` then.
 
         Those that rejected it are left out, if there are others.
@@ -90,18 +90,18 @@ class RouterActor:
         open_to_it = [one for one in candidates if one.replica not in asked.rejected_by]
         outcome = self._router.decide(request, open_to_it or candidates, now_s, self._rng)
         self._turns.decided(outcome, self._router.tunables, now_s)
-        if isinstance(outcome, Decision):
-            return self._placement(outcome)
-        self._waiters.open(asked.request, now_s)
-        return None
+        if isinstance(outcome, Park):
+            self._waiters.open(asked.request, now_s)
+            return None
+        return self._answer(outcome)
 
-    async def wait(self, asked: RouteRequest, places: Places) -> Placement | None:
+    async def wait(self, asked: RouteRequest, places: Places) -> Placement | Refusal | None:
         """Return where a waiting request goes; None if it has to wait on: call again."""
         if asked.request not in self._waiters:  # this actor is a new one
             return await self.decide(asked, places)
         self._fleet.places = places
-        decision = await self._waiters.ask(asked.request, self._now(), ASK_S)
-        return self._placement(decision) if decision else None
+        outcome = await self._waiters.ask(asked.request, self._now(), ASK_S)
+        return self._answer(outcome) if outcome else None
 
     async def give_up(self, request: RequestId) -> None:
         """Note that a request went elsewhere, or nowhere: no replica will report its end."""
@@ -177,6 +177,8 @@ class RouterActor:
             blocks=len(index),
             shared_blocks=index.shared_blocks,
             waiting=len(self._router.waiting),
+            running_sessions=len(self._router.admission),
+            session_limit=self._router.admission.limit.sessions,
             started_s_ago=round(now_s - self._started_at_s, 1),
             tunables=self._router.tunables,
             autoscaling=self._scaling.wish,
@@ -269,11 +271,13 @@ class RouterActor:
         candidates = self._fleet.candidates() if self._router.waiting else []
         if not candidates:
             return
-        for decision in self._router.place_waiting(candidates, now_s, self._rng):
-            self._turns.decided(decision, self._router.tunables, now_s)
-            self._waiters.decide(decision)
+        for outcome in self._router.place_waiting(candidates, now_s, self._rng):
+            self._turns.decided(outcome, self._router.tunables, now_s)
+            self._waiters.decide(outcome.request, outcome)
 
-    def _placement(self, decision: Decision) -> Placement:
+    def _answer(self, decision: Decision | Refusal) -> Placement | Refusal:
+        if isinstance(decision, Refusal):
+            return decision
         waited_s = self._turns.log.waited_s(decision.booking.request)
         return Placement(
             decision.replica,

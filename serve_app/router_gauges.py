@@ -19,7 +19,13 @@ def gauges(states: Sequence[ReplicaState], router: Router, now_s: float) -> Iter
     yield _sample(metrics.SESSIONS, len(router.sessions))
     yield _sample(metrics.INDEX_BLOCKS, len(router.index))
     yield _sample(metrics.SHARED_BLOCKS, router.index.shared_blocks)
-    yield _sample(metrics.WAITING_REQUESTS, len(router.waiting))
+    yield _sample(metrics.WAITING_REQUESTS, len(router.waiting) - router.waiting.held)
+    yield _sample(metrics.HELD_REQUESTS, router.waiting.held)
+    yield _sample(metrics.RUNNING_SESSIONS, len(router.admission))
+    limit = router.admission.limit
+    yield _sample(metrics.LATE_RATIO, limit.late_ratio(now_s) or 0.0)
+    if limit.sessions is not None:
+        yield _sample(metrics.SESSION_LIMIT, limit.sessions)
     yield _sample(metrics.REPLICAS, len(states))
     yield _sample(metrics.DISPERSION, dispersion_ratio(busy))
     for state in states:

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterable
 
 from policies.misses import PromptTokens
-from policies.types import Decision, Park, ReplicaId, RequestId
+from policies.types import Decision, Park, Refusal, ReplicaId, RequestId
 from serve_app.config import RecordConfig
 from serve_app.open_turn import OpenTurn, size_bytes
 from serve_app.record_counts import RecordCounts
@@ -55,10 +55,15 @@ class TurnRecorder:
             turn = self._open[asked.request] = OpenTurn.arrives(asked, now_s)
             self._open_bytes += turn.size_bytes
 
-    def decided(self, outcome: Decision | Park, now_s: float) -> None:
-        """Note what was decided on a turn."""
-        if turn := self._open.get(outcome.booking.request):
-            turn.decided(outcome, now_s)
+    def decided(self, outcome: Decision | Park | Refusal, now_s: float) -> None:
+        """Note what was decided on a turn; record one that was turned away."""
+        turn = self._open.get(outcome.request)
+        if turn is None:
+            return
+        turn.decided(outcome, now_s)
+        if isinstance(outcome, Refusal):
+            self._close(outcome.request)
+            self._record(turn, turn.line(None, None, None))
 
     def given_up(self, request: RequestId) -> None:
         """Note that a turn's gateway no longer asks for it; a replica may have it all the same."""

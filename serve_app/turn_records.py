@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 
 from policies.misses import PromptTokens
 from policies.tunables import Tunables
-from policies.types import Decision, Park, ReplicaId, RequestId
+from policies.types import Decision, Park, Refusal, ReplicaId, RequestId
 from serve_app.config import RecordConfig
 from serve_app.decision_log import DecisionLog, LoggedTurn
 from serve_app.ended_turns import EndedTurns
 from serve_app.metric import Sample
-from serve_app.metrics import RECORDED_TURNS, UNRECORDED_TURNS
+from serve_app.metrics import RECORDED_TURNS, REFUSED_TURNS, UNRECORDED_TURNS
 from serve_app.record_counts import RecordCounts
 from serve_app.replica_report import TurnEnd
 from serve_app.route_request import RouteRequest
@@ -43,15 +43,17 @@ class TurnRecords:
             self.recorder.arrived(asked, now_s)
         return self.log.arrived(asked, now_s)
 
-    def decided(self, outcome: Decision | Park, tunables: Tunables, now_s: float) -> None:
+    def decided(self, outcome: Decision | Park | Refusal, tunables: Tunables, now_s: float) -> None:
         """Note what was decided on a turn, by which numbers."""
         if self.recorder:
             self.recorder.decided(outcome, now_s)
         turn = self.log.decided(outcome, tunables, now_s)
+        if isinstance(outcome, Refusal):
+            self.totals.add(REFUSED_TURNS, 1)
         if turn and isinstance(outcome, Decision):
             self.totals.decided(turn)
-            if outcome.booking.request not in self._ended:
-                self.sessions.decided(outcome.booking.request, turn)
+            if outcome.request not in self._ended:
+                self.sessions.decided(outcome.request, turn)
 
     def given_up(self, request: RequestId) -> None:
         """Note that nobody asks for a turn any more, though a replica may have it."""

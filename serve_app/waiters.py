@@ -3,12 +3,12 @@
 import asyncio
 from dataclasses import dataclass
 
-from policies.types import Decision, RequestId
+from policies.types import Decision, Refusal, RequestId
 
 
 @dataclass(slots=True)
 class _Waiter:
-    decided: asyncio.Future[Decision]
+    decided: asyncio.Future[Decision | Refusal]
     asked_at_s: float
 
 
@@ -30,13 +30,15 @@ class Waiters:
         """Answer no more for a request."""
         self._waiters.pop(request, None)
 
-    def decide(self, decision: Decision) -> None:
-        """Keep a decision for the one who asks."""
-        waiter = self._waiters.get(decision.booking.request)
+    def decide(self, request: RequestId, outcome: Decision | Refusal) -> None:
+        """Keep what was decided on a request for the one who asks."""
+        waiter = self._waiters.get(request)
         if waiter and not waiter.decided.done():
-            waiter.decided.set_result(decision)
+            waiter.decided.set_result(outcome)
 
-    async def ask(self, request: RequestId, now_s: float, timeout_s: float) -> Decision | None:
+    async def ask(
+        self, request: RequestId, now_s: float, timeout_s: float
+    ) -> Decision | Refusal | None:
         """Return the decision, which is then forgotten here, or None if there is none in time.
 
         Raises:

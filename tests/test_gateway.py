@@ -18,7 +18,7 @@ from serve_app.http_message import Headers, HttpRequest, Response, ResponseStart
 from serve_app.metric import Metric
 from serve_app.metrics import ERRORS, TTFT, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
-from serve_app.route_request import RouteRequest, RouterStatus
+from serve_app.route_request import RouteRequest, RouterStatus, TurnedAway
 from serve_app.turns import Turns
 
 JSON: Headers = ((b"content-type", b"application/json"),)
@@ -285,6 +285,16 @@ async def test_full() -> None:
     async with _client(FakeReplicas([ReplicasFull()], [ReplicasFull()]), retry_after_s=7) as client:
         response = await client.post(CHAT, json={})
         assert _openai(response)[0] == 429
+        assert response.headers["retry-after"] == "7"
+        assert _anthropic(await client.post("/v1/messages", json={})) == (429, "rate_limit_error")
+
+
+async def test_turned_away() -> None:
+    """A session that finds no place is told why and when to come back, in its API's form."""
+    refused = [TurnedAway("9 sessions run")]
+    async with _client(FakeReplicas(refused, refused), retry_after_s=7) as client:
+        response = await client.post(CHAT, json={})
+        assert _openai(response) == (429, "overloaded: 9 sessions run")
         assert response.headers["retry-after"] == "7"
         assert _anthropic(await client.post("/v1/messages", json={})) == (429, "rate_limit_error")
 

@@ -62,10 +62,11 @@ class Recorded:
         self.clock = clock
         self.path = path
 
-    async def begin(self) -> None:
+    async def begin(self, tunables: Tunables | None = None) -> None:
         """Let the replica report, and recording begin."""
         await self.actor.report(make_report("r1"))
-        await self.actor.configure(Tunables(), RecordConfig(path=self.path), GATEWAY)
+        record = RecordConfig(path=self.path)
+        await self.actor.configure(tunables or Tunables(), record, GATEWAY)
 
     async def end(self) -> None:
         """Record no more."""
@@ -78,6 +79,8 @@ class Recorded:
         """Let a turn arrive and end; its first token comes at half time."""
         self.clock.now_s = at_s
         await self.actor.decide(asked, {R1: 64})
+        self.clock.now_s = (at_s + ended_s) / 2
+        await self.actor.report(make_report("r1", batch=None, first_tokens=(asked.request,)))
         self.clock.now_s = ended_s
         took_s = ended_s - at_s
         fields = {"cached_tokens": 4, "ttft_s": took_s / 2, "e2e_s": took_s} | more
@@ -186,6 +189,22 @@ async def test_turns_that_came_to_nothing_are_recorded_too(recorded: Recorded) -
     assert "replica" not in lines["http-waiting"]
     [a] = read_sessions(recorded.path)
     assert [one.prompt_tokens for one in a.requests] == [50]
+
+
+async def test_a_turn_that_is_turned_away_is_recorded_at_once(recorded: Recorded) -> None:
+    """With how long it waited for a place."""
+    await recorded.begin(Tunables(ttft_slo_s=0, max_late_ratio=0))
+    for number in range(20):
+        asked = make_turn(f"q{number}", number, session=f"s{number}")
+        await recorded.turn(asked, 1, 2)
+    recorded.actor._let_go(recorded.clock.monotonic())
+    assert await recorded.actor.decide(make_turn("new", 50, session="new"), {R1: 64}) is None
+    recorded.clock.now_s += 30
+    recorded.actor._let_go(recorded.clock.monotonic())
+    *_, line = await recorded.lines(21)
+    assert (line["request"], line["session"], line["outcome"]) == ("http-new", "new", "refused")
+    assert line["waited_s"] == 30
+    assert "replica" not in line
 
 
 async def test_a_decision_that_nobody_followed_is_not_told(recorded: Recorded) -> None:

@@ -16,12 +16,12 @@ from policies.kv_events import EngineHash, Event, EventBatch, Removed, Snapshot
 from policies.prefix_break import Kind, PrefixBreak
 from policies.sessions import LastTurn
 from policies.tunables import Tunables
-from policies.types import ReplicaId, RequestId, Rule, SessionId, Tier
+from policies.types import Refusal, ReplicaId, RequestId, Rule, SessionId, Tier
 from serve_app import explain, router_actor, session_list
 from serve_app.metric import Owner
-from serve_app.metrics import DEMANDED_REPLICAS, METRICS, WISHED_REPLICAS
+from serve_app.metrics import DEMANDED_REPLICAS, METRICS, SESSION_LIMIT, WISHED_REPLICAS
 from serve_app.replica_report import Outcome, TurnEnd
-from serve_app.route_request import RouteRequest
+from serve_app.route_request import Placement, RouteRequest
 from serve_app.router_actor import RouterActor
 from serve_app.scaling import ScaleQuestion
 from tests.makers import GATEWAY, make_report, make_turn
@@ -51,7 +51,7 @@ async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:
     held = EventBatch(R2, 1, 0, [stored])
     await actor.report(make_report("r2", batch=held))
     placement = await actor.decide(make_turn("q1", 1, 2), PLACES)
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert (placement.replica, placement.expected_cached_tokens) == (R2, 2 * BLOCK_SIZE)
     assert placement.why
     assert (placement.why.rule, placement.why.waited_s) == (Rule.NEW, 0)
@@ -74,14 +74,14 @@ async def test_a_lost_replica_gets_nothing_more(actor: RouterActor) -> None:
     await actor.report(make_report("r2", batch=held))
     await actor.lose(R2)
     placement = await actor.decide(make_turn("q1", 1, 2), PLACES)
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert (placement.replica, placement.expected_cached_tokens) == (R1, 0)
 
 
 async def test_while_nobody_reported_all_are_candidates(actor: RouterActor) -> None:
     """A router that just started places turns all the same."""
     placement = await actor.decide(make_turn("q1", 1), PLACES)
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert placement.replica in PLACES
 
 
@@ -94,7 +94,7 @@ async def test_a_waiting_turn_goes_once_there_is_room(actor: RouterActor) -> Non
     await asyncio.sleep(0)
     await actor.report(make_report("r1", state=ROOMY))
     placement = await question
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert placement.replica == R1
     assert placement.why
     assert placement.why.waited_s
@@ -104,7 +104,7 @@ async def test_a_new_router_takes_over_those_that_wait(actor: RouterActor) -> No
     """It has never heard of them, and decides."""
     await actor.report(make_report("r1"))
     placement = await actor.wait(make_turn("q1", 1, 2), {R1: 64})
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert placement.replica == R1
 
 
@@ -120,7 +120,7 @@ async def test_who_rejected_one_turn_is_there_for_others(actor: RouterActor) -> 
     await actor.report(make_report("r1", state=ROOMY))
     async with asyncio.timeout(1):
         placement = await actor.wait(waiting, PLACES)
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert placement.replica == R1
 
 
@@ -174,7 +174,7 @@ async def test_a_decision_can_be_explained(actor: RouterActor) -> None:
     await actor.report(make_report("r2"))
     turn = make_turn("q1", 1, 2, session="s1")
     placement = await actor.decide(turn, PLACES)
-    assert placement is not None
+    assert isinstance(placement, Placement)
     end = TurnEnd(turn.request, 10, 4, 5, 0.25)
     await actor.report(make_report(placement.replica, ends=(end,)))
     told = await actor.decision("http-q1")
@@ -207,8 +207,8 @@ async def test_tunables_change_what_is_decided_next(actor: RouterActor) -> None:
     stayed = await actor.decide(make_turn("q2", 1, session="s1"), PLACES)
     await actor.configure(Tunables(stickiness_s=0.5), None, GATEWAY)
     moved = await actor.decide(make_turn("q3", 1, session="s1"), PLACES)
-    assert stayed is not None
-    assert moved is not None
+    assert isinstance(stayed, Placement)
+    assert isinstance(moved, Placement)
     assert (stayed.replica, moved.replica) == (R1, R2)
 
 
@@ -218,12 +218,13 @@ async def sampled(actor: RouterActor) -> dict[tuple[str, ...], float]:
 
 
 async def test_the_router_has_every_metric_that_is_declared_for_it(actor: RouterActor) -> None:
-    """Also before anything happened, but for those of replicas that it does not know yet."""
+    """Also before anything happened, but for replicas, wishes and a limit that there are not yet."""
     declared = {one.name for one in METRICS.values() if one.owner is Owner.ROUTER}
     of_replicas = {name for name in declared if "replica" in METRICS[name].labels}
     of_wishes = {WISHED_REPLICAS.name, DEMANDED_REPLICAS.name}
-    assert {name for name, *_ in await sampled(actor)} == declared - of_replicas - of_wishes
-    await actor.report(make_report("r1"))
+    later = of_replicas | of_wishes | {SESSION_LIMIT.name}
+    assert {name for name, *_ in await sampled(actor)} == declared - later
+    await overload(actor)
     await actor.scale(ScaleQuestion(frozenset({R1}), 1, 0, AutoscaleSettings()))
     assert {name for name, *_ in await sampled(actor)} == declared
 
@@ -259,7 +260,7 @@ async def test_what_became_of_a_prompts_tokens(actor: RouterActor) -> None:
     await actor.report(make_report("r2", batch=gone, state=make_state("r2", free_blocks=0)))
     turn = make_turn("q1", 1, 2, 3, 4, 5, session="s1")
     placement = await actor.decide(turn, {R1: 64, R2: 64})
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert placement.replica == R1
     end = TurnEnd(turn.request, turn.prompt_tokens, 4, 5, 0.25)
     await actor.report(make_report("r1", batch=None, ends=(end,)))
@@ -297,7 +298,7 @@ async def test_who_should_go_takes_no_more_turns(
         monkeypatch.setattr(router_actor, "time", clock)
         wished.append(await actor.scale(question))
     turn = await actor.decide(make_turn("q1", 1), PLACES)
-    assert turn is not None
+    assert isinstance(turn, Placement)
     assert (turn.replica, wished) == (R2, [2, 2, 2, 1])
     await actor.lose(R2)
     assert (await sampled(actor))["warmturn_autoscaling_surprises",] == 1
@@ -359,7 +360,7 @@ async def test_while_all_drain_somebody_takes_turns(actor: RouterActor) -> None:
     await actor.report(make_report("r1"))
     actor._scaling.wish = Wish(0, (R1,), (), "nobody asks")
     placement = await actor.decide(make_turn("q1", 1), {R1: 64})
-    assert placement is not None
+    assert isinstance(placement, Placement)
     assert placement.replica == R1
 
 
@@ -389,6 +390,62 @@ async def test_waiting_is_counted(actor: RouterActor) -> None:
     assert now["warmturn_waiting_requests",] == 0
     assert (now["warmturn_waited_turns",], now["warmturn_unplaced_turns",]) == (1, 1)
     assert now["warmturn_waited_seconds",] > 0
+
+
+async def overload(actor: RouterActor, **tunables: float) -> None:
+    """Let 20 sessions run whose turns are all late; 19 of them may from now on."""
+    settings = Tunables(ttft_slo_s=0, max_late_ratio=0, **tunables)  # type: ignore[arg-type]
+    await actor.configure(settings, None, GATEWAY)
+    fast = make_state("r1", prefill_tokens_per_s=1e9, max_requests=64)
+    await actor.report(make_report("r1", state=fast))
+    turns = [make_turn(f"first-{number}", number, session=f"s{number}") for number in range(20)]
+    for turn in turns:
+        assert isinstance(await actor.decide(turn, PLACES), Placement)
+    names = tuple(turn.request for turn in turns)
+    ends = tuple(TurnEnd(name, 6, 0, 5, 0.25) for name in names)
+    await actor.report(make_report("r1", state=fast, batch=None, first_tokens=names, ends=ends))
+    actor._let_go(time.monotonic())
+
+
+async def test_while_turns_are_late_a_new_session_waits_for_a_place(actor: RouterActor) -> None:
+    """It is told apart from what waits for room; a session that runs goes on."""
+    await overload(actor)
+    assert await actor.decide(make_turn("q1", 50, session="new"), PLACES) is None
+    assert isinstance(await actor.decide(make_turn("q2", 7, session="s7"), PLACES), Placement)
+    now = await sampled(actor)
+    assert (now["warmturn_held_requests",], now["warmturn_waiting_requests",]) == (1, 0)
+    assert (now["warmturn_running_sessions",], now["warmturn_session_limit",]) == (19, 19)
+    status = await actor.configure(actor._router.tunables, None, GATEWAY)
+    assert (status.running_sessions, status.session_limit) == (19, 19)
+    told = await actor.decision("q1")
+    assert told
+    assert told["waited_for"].startswith("waits for a place: 19 sessions run")
+
+
+async def test_who_waited_too_long_for_a_place_is_turned_away(actor: RouterActor) -> None:
+    """Whoever asks hears it, the turn is shown and counted so, and nothing of it is left."""
+    await overload(actor, max_park_s=0.05)
+    turn = make_turn("q1", 50, session="new")
+    assert await actor.decide(turn, PLACES) is None
+    question = asyncio.create_task(actor.wait(turn, PLACES))
+    await asyncio.sleep(0.06)
+    actor._let_go(time.monotonic())
+    refusal = await question
+    assert isinstance(refusal, Refusal)
+    assert await stands(actor, "q1") == "refused"
+    now = await sampled(actor)
+    assert (now["warmturn_refused_turns",], now["warmturn_held_requests",]) == (1, 0)
+    assert now["warmturn_unplaced_turns",] == 0
+
+
+async def test_who_may_not_wait_is_turned_away_at_once(actor: RouterActor) -> None:
+    """The first answer says so."""
+    await overload(actor, max_park_s=0)
+    refusal = await actor.decide(make_turn("q1", 50, session="new"), PLACES)
+    assert isinstance(refusal, Refusal)
+    told = await actor.decision("q1")
+    assert told
+    assert (told["state"], told["refused_for"]) == ("refused", refusal.reason)
 
 
 async def test_dispersion(actor: RouterActor) -> None:

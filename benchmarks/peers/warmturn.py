@@ -31,7 +31,7 @@ class Warmturn:
     ) -> list[tuple[RequestId, ReplicaId | None]]:
         """Return which of the waiting requests go now, and where, or are turned away."""
         return [
-            (one.booking.request, one.replica) if isinstance(one, Decision) else (one.request, None)
+            (one.request, one.replica if isinstance(one, Decision) else None)
             for one in self.router.place_waiting(replicas, now_s, self._rng)
         ]
 

@@ -57,7 +57,7 @@ function about(told) {
 }
 
 function verdict(told) {
-  const why = told.reason ?? told.waited_for ?? "It waits for its first decision.";
+  const why = told.reason ?? told.refused_for ?? told.waited_for ?? "It waits for its first decision.";
   const { expected_ttft_s: expected = null, outcome } = told;
   const actual = outcome?.ttft_s ?? null;
   const most = Math.max(actual ?? 0, expected ?? 0) * 1.1 || 1;

@@ -8,6 +8,7 @@ export const FAILURES = {
   failed: "failed",
   aborted: "aborted by its client or a time limit",
   lost: "lost with its replica or gateway",
+  refused: "turned away: too many sessions ran",
 };
 
 /** What stands for a time that is not over. */
