@@ -203,3 +203,4 @@ def test_whatever_happens_it_is_bounded_and_goes_on(happens: list[str]) -> None:
         before = directory.written
         directory.write()
         assert directory.written == before + 1
+        directory.file.close()
