@@ -5,6 +5,7 @@ from dashboards.recordings import DISPERSION_MEAN, HITS_OF_EXPECTED, hits, misse
 from dashboards.rule import Alert, Condition, Severity
 from dashboards.slo import BUDGET_RATIO, OBJECTIVE_RATIO, TTFT_SLO_S
 from serve_app.metrics import (
+    REFUSED_TURNS,
     REPLICA_DRAINING,
     REPLICA_SYNCED,
     ROUTER_FALLBACKS,
@@ -106,6 +107,16 @@ ALERTS = (
         "Requests wait at the router all the time: no replica has room.",
         "Add replicas, or memory for KV. See first that none is draining "
         f"({REPLICA_DRAINING.series}) or gone ('overview', fleet).",
+    ),
+    Alert(
+        "WarmturnTurnedAway",
+        Severity.PAGE,
+        (Condition(f"sum(increase({REFUSED_TURNS.series}[5m]))", "> 0"),),
+        "5m",
+        "Turns are turned away: more sessions want to run than can in time.",
+        "Those that run go on in time; the others get 429 after max_park_s. Add replicas, or "
+        "memory for KV. See 'routing', overload: if few sessions run and many of their turns are "
+        "late, replicas are slower than ttft_slo_s allows.",
     ),
     _burn("WarmturnSloBurnFast", Severity.PAGE, FAST_BURN, "1h", "5m", "2m"),
     _burn("WarmturnSloBurnSlow", Severity.TICKET, SLOW_BURN, "6h", "30m", "15m"),

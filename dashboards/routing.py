@@ -6,6 +6,7 @@ from serve_app import metrics
 from serve_app.metric import Metric
 
 NO_TURN_WAITED = "no turn had to wait for a replica with room"
+NO_LIMIT = "as many sessions may run as come"
 
 
 def _per_replica(metric: Metric) -> Query:
@@ -96,6 +97,37 @@ DECISIONS = Row(
                     "mean wait, seconds",
                     NO_TURN_WAITED,
                 ),
+            ),
+        ),
+    ),
+)
+
+OVERLOAD = Row(
+    "Overload",
+    (
+        Panel(
+            "Sessions that run",
+            "Those with a turn, or one not long ago. Once too many of their turns are late, no "
+            "more may run for now; the others wait for a place.",
+            Unit.NUMBER,
+            (
+                Query(metrics.RUNNING_SESSIONS.series, "run"),
+                Query(metrics.SESSION_LIMIT.series, "may run", NO_LIMIT),
+            ),
+        ),
+        Panel(
+            "Late turns",
+            metrics.LATE_RATIO.help,
+            Unit.RATIO,
+            (Query(metrics.LATE_RATIO.series, "late"),),
+        ),
+        Panel(
+            "Turns that wait for a place, and that are turned away",
+            "A turn that waited for max_park_s gets 429. Its session keeps its turn in the queue.",
+            Unit.NUMBER,
+            (
+                Query(metrics.HELD_REQUESTS.series, "wait for a place"),
+                Query(f"sum(increase({metrics.REFUSED_TURNS.series}[{INTERVAL}]))", "turned away"),
             ),
         ),
     ),
@@ -199,5 +231,5 @@ ROUTING = Dashboard(
     "warmturn-routing",
     "warmturn: routing",
     "Where turns go and why. One turn: /warmturn/decisions/<x-request-id> of any gateway.",
-    (LOAD, DECISIONS, EXPECTATIONS, KNOWLEDGE),
+    (LOAD, DECISIONS, OVERLOAD, EXPECTATIONS, KNOWLEDGE),
 )

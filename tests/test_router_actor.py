@@ -218,7 +218,7 @@ async def sampled(actor: RouterActor) -> dict[tuple[str, ...], float]:
 
 
 async def test_the_router_has_every_metric_that_is_declared_for_it(actor: RouterActor) -> None:
-    """Also before anything happened, but for replicas, wishes and a limit that there are not yet."""
+    """Also before anything happened, but for what there is not yet: replicas, wishes, a limit."""
     declared = {one.name for one in METRICS.values() if one.owner is Owner.ROUTER}
     of_replicas = {name for name in declared if "replica" in METRICS[name].labels}
     of_wishes = {WISHED_REPLICAS.name, DEMANDED_REPLICAS.name}

@@ -86,6 +86,13 @@ CASES = (
         {"WarmturnWaiting"},
     ),
     Case(
+        "sessions find no place",
+        {metrics.REFUSED_TURNS.series: "0x10 0+3x60"},
+        30,
+        {"WarmturnTurnedAway"},
+    ),
+    Case("one turn found none", {metrics.REFUSED_TURNS.series: "0x10 1x60"}, 30),
+    Case(
         "nine of ten turns are late",
         {IN_TIME: "0+10x500"},
         90,

@@ -25,7 +25,7 @@ from dashboards.promql import INTERVAL
 from dashboards.recordings import RECORDINGS
 from dashboards.registry import DASHBOARDS
 from dashboards.render import ROOT, RULES
-from dashboards.routing import NO_TURN_WAITED
+from dashboards.routing import NO_LIMIT, NO_TURN_WAITED
 from dashboards.shared_tier import NO_SHARED
 from serve_app.local_cluster import LocalCluster
 from serve_app.metrics import PROMPT_TOKENS
@@ -214,4 +214,5 @@ def test_every_query_answers(
         NO_TURN_WAITED,
         NOT_ASKED,
         NO_SHARED,
+        NO_LIMIT,
     }
