@@ -554,11 +554,27 @@ def test_what_was_only_copied_is_not_counted_as_computed() -> None:
     request = TierRequest(context)
     request.note_asked(keys[17])
     request.note_asked(keys[18])
-    request.scheduled_s = 1.0
+    request.note_scheduled(1.0)
     request.note_stored(keys[:17], 1.5)
     assert (request.computed, request.computed_s) == (0, 0.0)
     request.note_stored(keys[10:], 3.0)
     assert (request.computed, request.computed_s) == (3, 2.0)
+
+
+def test_an_answer_tells_nothing_of_how_fast_prompts_are_computed() -> None:
+    """Else who writes long answers slowly would wait for a slow disk that much longer."""
+    context = ReqContext("a")
+    keys = keys_of(1, 60)
+    for position, key in enumerate(keys[:20]):
+        context.set_offload_key_position(key, (position + 1) * 16)
+    request = TierRequest(context)
+    request.note_asked(keys[0])
+    request.note_scheduled(1.0)
+    request.note_stored(keys[:20], 2.0)
+    for position, key in enumerate(keys[20:], 20):
+        context.set_offload_key_position(key, (position + 1) * 16)
+        request.note_stored([key], float(position))
+    assert (request.computed, request.computed_s) == (20, 1.0)
 
 
 def test_a_load_is_timed_without_those_before_it() -> None:
