@@ -74,7 +74,10 @@ class KvSpace:
                     break
                 files, shards = self._sample(_next_shard(sweeper))
                 kept_bytes = min(most_bytes, SWEPT_RATIO * self._limit_bytes)
-                gone = remove_oldest(files, kept_bytes / total if total else 1.0)
+                # More than is there may be counted, and then too many files would go.
+                there_bytes = sum(file.num_bytes for file in files) * SHARDS / len(shards)
+                all_bytes = 0 if total is None else min(total, there_bytes)
+                gone = remove_oldest(files, kept_bytes / all_bytes if all_bytes else 1.0)
                 self._usage.correct(_bytes_left(shards, files, gone), numbers)
                 _set_next_shard(sweeper, (shards[-1] + 1) % SHARDS)
                 removed += [Path(file.path) for file in gone]
