@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from serve_app import kv_file
 from serve_app.kv_file import DamagedFileError
-from serve_app.kv_shard import NAMESPACE_SUFFIX
+from serve_app.kv_shard import FILE_NAME, NAMESPACE_SUFFIX
 from serve_app.kv_space import KvSpace
 from serve_app.kv_usage import Room
 
@@ -49,6 +49,7 @@ class KvDirectory:
         self._space = KvSpace(root, limit_bytes)
         self.swept: SimpleQueue[Swept] = SimpleQueue()
         """What sweeps of this process removed."""
+        self._noted_at_ns: dict[bytes, int] = {}
 
     def open(self) -> None:
         """Make the directory if it's not there; OSError if that cannot be.
@@ -105,6 +106,10 @@ class KvDirectory:
             with suppress(OSError):  # It is kept. Who finds no room at all says why.
                 self._make_room(wait=False)
 
+    def note_used(self, used_at_ns: Mapping[bytes, int]) -> None:
+        """Have sweeps of this process know when blocks were used, until `touch` marks them."""
+        self._noted_at_ns.update(used_at_ns)
+
     def touch(self, used_at_ns: Mapping[bytes, int]) -> None:
         """Mark those blocks as used that are there and were not for a while."""
         for key, time_ns in used_at_ns.items():
@@ -112,6 +117,8 @@ class KvDirectory:
             with suppress(OSError):
                 if path.lstat().st_mtime_ns < time_ns - TOUCH_NS:
                     self._touch(path, time_ns)
+            if self._noted_at_ns.get(key) == time_ns:  # else it was used once more
+                self._noted_at_ns.pop(key, None)
 
     def _place(self, path: Path, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> Room:
         try:
@@ -160,10 +167,17 @@ class KvDirectory:
             raise OSError(errno.ENODEV, message, str(self._root))
 
     def _make_room(self, *, wait: bool) -> None:
-        removed = self._space.make_room(self._file_bytes, wait=wait)
+        removed = self._space.make_room(self._file_bytes, self._noted_ns, wait=wait)
         if removed:
             ours = [path for path in removed if path.parents[1] == self.path]
             self.swept.put(Swept(len(removed), [bytes.fromhex(path.stem) for path in ours]))
+
+    def _noted_ns(self, path: str) -> int:
+        """Return when a block was noted as used, 0 if it's another namespace's or was not."""
+        directory, _, name = path.rpartition("/")
+        if directory.startswith(f"{self.path}/") and FILE_NAME.fullmatch(name):
+            return self._noted_at_ns.get(bytes.fromhex(name.removesuffix(".kv")), 0)
+        return 0
 
     def _touch(self, path: Path, used_at_ns: int) -> bool:
         """Mark a file as used then; False if there is none."""

@@ -126,17 +126,17 @@ class SharedFsTier(SecondaryTierManager):
             self._report.tell([key], removed=True)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
-        """Hand over the lookups of this step; its new requests wait no longer."""
+        """Hand over the lookups of this step; its new requests wait no longer, and use blocks."""
         self._lookups.flush()
-        self._requests.end_step(context, time.monotonic())
+        for request in self._requests.end_step(context, time.monotonic()):
+            # Most are in the tiers above, and were not asked for here.
+            self._touches.submit(request)
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Learn from a request how long computing takes, and that its blocks are in use."""
+        """Learn from a request how long computing takes."""
         self._lookups.cleanup(req_context.req_id)
         if request := self._requests.end(req_context):
             self._pace.measured(request.computed, request.computed_s)
-            # Those in the tiers above were not asked for here.
-            self._touches.submit(request)
 
     # --- jobs ---
 

@@ -36,7 +36,7 @@ class TierRequest:
         return self.began_ns - 1000 * (self.context.get_offload_key_position(key) or 0)
 
     def all_used_at_ns(self) -> dict[bytes, int]:
-        """Return the same for all blocks of the request, in whatever tier they are."""
+        """Return the same for all its blocks so far, in whatever tier they are."""
         return {bytes(key): self.used_at_ns(key) for key in _positions(self.context)}
 
     def note_asked(self, key: OffloadKey) -> None:
@@ -78,14 +78,15 @@ class TierRequests:
         """Return what is known of a request: nothing if it's over, with jobs still to come."""
         return self._requests.get(context.req_id) or TierRequest(context)
 
-    def end_step(self, context: ScheduleEndContext, now_s: float) -> None:
-        """Note who was scheduled in a step, and so waits no longer, and who lost its place."""
-        for req_id in context.new_req_ids:
-            if request := self._requests.get(req_id):
-                request.note_scheduled(now_s)
+    def end_step(self, context: ScheduleEndContext, now_s: float) -> list[TierRequest]:
+        """Note who was scheduled first in a step, and who lost its place; return the former."""
+        new = [self._requests[req_id] for req_id in context.new_req_ids if req_id in self._requests]
+        for request in new:
+            request.note_scheduled(now_s)
         for req_id in context.preempted_req_ids:
-            if request := self._requests.get(req_id):
-                request.scheduled_s = request.asked_s = None
+            if preempted := self._requests.get(req_id):
+                preempted.scheduled_s = preempted.asked_s = None
+        return new
 
     def end(self, context: ReqContext) -> TierRequest | None:
         """Forget a request; return what was known of it."""

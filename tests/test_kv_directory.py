@@ -373,6 +373,29 @@ def test_a_block_is_kept_where_no_room_can_be_made(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 10
 
 
+@settings(deadline=None, max_examples=30)
+@given(noted=st.sets(st.integers(0, 19), max_size=10), marked=st.booleans())
+def test_what_was_noted_as_used_is_not_removed(noted: set[int], marked: bool) -> None:
+    """Whether it's marked by then or not; the others go, and no note stays."""
+    with TemporaryDirectory() as name:
+        kv = directory(Path(name), limit_bytes=20 * FILE_BYTES)
+        directory(Path(name), "model\nother").store(*block(999), 0)
+        for number in range(18):
+            kv.store(*block(number), number)
+        used = {block(number)[0]: 10**15 for number in noted}
+        kv.note_used(used)
+        if marked:
+            kv.touch(used)
+        for number in range(100, 110):
+            kv.store(*block(number), number)
+        gone = [number for number in range(18) if kv.has([block(number)[0]]) == [False]]
+        assert gone
+        assert not noted & set(gone)
+        assert gone == [number for number in range(18) if number not in noted][: len(gone)]
+        kv.touch(used)
+        assert not kv._noted_at_ns
+
+
 def test_of_many_files_the_oldest_go_nearly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
