@@ -102,7 +102,7 @@ class SharedFsTier(SecondaryTierManager):
         now_s = time.monotonic()
         request = self._requests.of(req_context)
         request.note_asked(key)
-        if self._rest.is_on(now_s):
+        if self._rest.is_on(now_s) or self._lookups.is_stuck or self._loads.is_stuck:
             return LookupResult.MISS
         found = self._lookups.lookup(key, req_context)
         if found:
@@ -115,6 +115,7 @@ class SharedFsTier(SecondaryTierManager):
             request.asked_s = now_s
         waited_s = now_s - request.asked_s
         if gives_up(waited_s, 0, len(request.keys), self._pace.chunk_s):
+            self._lookups.give_up()
             self._begin_rest(now_s, f"no answer for {waited_s:.2f} s")
             return LookupResult.MISS
         return LookupResult.RETRY
@@ -211,8 +212,11 @@ class SharedFsTier(SecondaryTierManager):
     def shutdown(self) -> None:
         """Let go of the CPU tier; threads that hang in a dead file system are left to it."""
         self.drain_jobs()
-        for part in (self._lookups, self._loads, self._stores, self._touches):
-            ending = threading.Thread(target=part.shutdown, daemon=True)
+        parts = (self._lookups, self._loads, self._stores, self._touches)
+        endings = [threading.Thread(target=part.shutdown, daemon=True) for part in parts]
+        until_s = time.monotonic() + SHUTDOWN_S
+        for ending in endings:
             ending.start()
-            ending.join(SHUTDOWN_S)
+        for ending in endings:
+            ending.join(max(0.0, until_s - time.monotonic()))
         self._chunks.release()

@@ -4,11 +4,11 @@ from functools import partial
 
 import numpy as np
 from vllm.v1.kv_offload.tiering.base import JobId
-from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 
 from serve_app.kv_directory import KvDirectory
 from serve_app.tier_job import TierJob
 from serve_app.tier_requests import TierRequest
+from serve_app.tier_threads import TierThreads
 
 THREADS = 4
 
@@ -29,13 +29,15 @@ class TierStores:
         self._chunks = chunks
         self._block_bytes = block_bytes
         self._max_blocks = max_blocks
-        self._threads = DualQueueThreadPool(0, THREADS, "kv-shared-write")
+        self._threads = TierThreads(0, THREADS, "kv-shared-write")
         self._jobs: dict[JobId, TierJob] = {}
         self._rests_until_s = 0.0
 
     def submit(self, store: TierJob, request: TierRequest) -> bool:
         """Have blocks written; False if the disk doesn't keep up."""
         storing = sum(len(other.keys) for other in self._jobs.values())
+        # Tasks of jobs that were given up wait, too, where the threads hang.
+        storing = max(storing, self._threads.num_waiting)
         if storing and storing + len(store.keys) > self._max_blocks:
             return False
         if store.since_s < self._rests_until_s:
@@ -75,19 +77,27 @@ class TierStores:
 
     def _store(self, store: TierJob, index: int, chunk: int, used_at_ns: int) -> None:
         """Write one block, on a thread."""
-        key, start = store.keys[index], chunk * self._block_bytes
-        payload = np.empty(self._block_bytes, np.uint8)
-        with store.lock:
-            if store.given_up:
-                return
-            block = self._chunks[start : start + self._block_bytes]
-            np.copyto(payload, np.frombuffer(block, np.uint8))  # as in TierLoads
+        key = store.keys[index]
         try:
-            self._directory.store(key, payload.data, used_at_ns)
-        except OSError as error:
+            payload = self._copied(store, chunk)
+            if payload is None:
+                return
+            self._directory.store(key, payload, used_at_ns)
+        except Exception as error:  # of any other the job would wait for ever
             store.fail(key, error)
             return
         with store.lock:
             if not store.given_up:
                 store.done.append(key)
                 store.ended += 1
+
+    def _copied(self, store: TierJob, chunk: int) -> memoryview | None:
+        """Return a copy of a block, so that nothing refers to the CPU tier while it's written."""
+        start = chunk * self._block_bytes
+        payload = np.empty(self._block_bytes, np.uint8)
+        with store.lock:
+            if store.given_up:
+                return None
+            block = self._chunks[start : start + self._block_bytes]
+            np.copyto(payload, np.frombuffer(block, np.uint8))  # as in TierLoads
+        return payload.data
