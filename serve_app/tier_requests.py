@@ -44,6 +44,12 @@ class TierRequest:
         if position := self.context.get_offload_key_position(key):
             self.computed_from = min(self.computed_from, position)
 
+    def waited_s(self, now_s: float) -> float:
+        """Return how long it has waited, which begins with the first such question."""
+        if self.asked_s is None:
+            self.asked_s = now_s
+        return now_s - self.asked_s
+
     def note_scheduled(self, now_s: float) -> None:
         """Note that it's computed from now on, and waits no longer; the answer has no block yet."""
         self.scheduled_s, self.asked_s = now_s, None

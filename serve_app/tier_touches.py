@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from serve_app.kv_directory import KvDirectory
+from serve_app.kv_uses import KvUses
 from serve_app.tier_requests import TierRequest
 from serve_app.tier_threads import TierThreads
 
@@ -13,8 +13,8 @@ MAX_REQUESTS = 100
 class TierTouches:
     """One thread, so that marking thousands of files delays no store and little of the disk."""
 
-    def __init__(self, directory: KvDirectory) -> None:
-        self._directory = directory
+    def __init__(self, uses: KvUses) -> None:
+        self._uses = uses
         self._threads = TierThreads(0, 1, "kv-shared-touch")
 
     def submit(self, request: TierRequest) -> None:
@@ -26,8 +26,8 @@ class TierTouches:
         self._threads.get_finished()
         if self._threads.num_waiting < MAX_REQUESTS:
             used_at_ns = request.all_used_at_ns()
-            self._directory.note_used(used_at_ns)
-            self._threads.enqueue_store(0, 1, [partial(self._directory.touch, used_at_ns)])
+            self._uses.note(used_at_ns)
+            self._threads.enqueue_store(0, 1, [partial(self._uses.mark, used_at_ns)])
 
     def shutdown(self) -> None:
         """Wait for the thread."""

@@ -383,17 +383,17 @@ def test_what_was_noted_as_used_is_not_removed(noted: set[int], marked: bool) ->
         for number in range(18):
             kv.store(*block(number), number)
         used = {block(number)[0]: 10**15 for number in noted}
-        kv.note_used(used)
+        kv.uses.note(used)
         if marked:
-            kv.touch(used)
+            kv.uses.mark(used)
         for number in range(100, 110):
             kv.store(*block(number), number)
         gone = [number for number in range(18) if kv.has([block(number)[0]]) == [False]]
         assert gone
         assert not noted & set(gone)
         assert gone == [number for number in range(18) if number not in noted][: len(gone)]
-        kv.touch(used)
-        assert not kv._noted_at_ns
+        kv.uses.mark(used)
+        assert not kv.uses._noted_at_ns
 
 
 def test_of_many_files_the_oldest_go_nearly(

@@ -43,6 +43,7 @@ from policies.fetch_patience import Rest
 from serve_app import shared_tier, tier_directory, tier_stores
 from serve_app.host_tiering import HostTieringSpec
 from serve_app.kv_directory import KvDirectory
+from serve_app.kv_uses import KvUses
 from serve_app.shared_tier import SharedFsTier
 from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
@@ -67,39 +68,51 @@ class HeldDirectory(KvDirectory):
     ends = threading.Event()
     """When calls that hang come back."""
 
-    def _wait(self, call: str) -> None:
+    def wait(self, call: str) -> None:
         time.sleep(self.delay_s)
         if call in self.hangs:
             self.ends.wait(60)
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.uses = HeldUses(self)
+
     def open(self) -> None:
-        self._wait("open")
+        self.wait("open")
         super().open()
 
     def has(self, keys: Any) -> list[bool]:
-        self._wait("look")
+        self.wait("look")
         return super().has(keys)
 
     def num_leading(self, keys: Any) -> int:
-        self._wait("look")
+        self.wait("look")
         return super().num_leading(keys)
 
     def load(self, key: bytes, used_at_ns: int) -> memoryview:
-        self._wait("load")
+        self.wait("load")
         if key in self.slow_keys:
             time.sleep(2)
         return super().load(key, used_at_ns)
 
     def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
-        self._wait("store")
+        self.wait("store")
         if self.is_full:
             raise OSError(28, "No space left on device")
         super().store(key, payload, used_at_ns)
 
-    def touch(self, used_at_ns: Any) -> None:
-        time.sleep(self.touch_s)
-        self._wait("touch")
-        super().touch(used_at_ns)
+
+class HeldUses(KvUses):
+    """Its uses, which are marked as slowly."""
+
+    def __init__(self, held: HeldDirectory) -> None:
+        super().__init__(held.path)
+        self._held = held
+
+    def mark(self, used_at_ns: Any) -> None:
+        time.sleep(self._held.touch_s)
+        self._held.wait("touch")
+        super().mark(used_at_ns)
 
 
 class HeldTier(SharedFsTier):
@@ -697,8 +710,8 @@ def test_a_job_ends_whatever_goes_wrong(error: Exception) -> None:
 
 def no_patience(engine: Engine) -> HeldTier:
     """Let an engine's tier wait 50 ms, and then rest no longer than its threads hang."""
-    engine.tier._pace.measured(16, 0.016)
-    engine.tier._rest = Rest(0.0)
+    engine.tier._patience._pace.measured(16, 0.016)
+    engine.tier._patience._rest = Rest(0.0)
     return engine.tier
 
 
