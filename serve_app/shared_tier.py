@@ -119,9 +119,11 @@ class SharedFsTier(SecondaryTierManager):
             self._report.tell([key], removed=True)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
-        """Hand over the lookups of this step; its new requests wait no longer, and use blocks."""
+        """Hand over the lookups of this step; its new requests use blocks, and look for no more."""
         self._lookups.flush()
         for request in self._requests.end_step(context, time.monotonic()):
+            # What was missing may be there by the time that another one asks.
+            self._lookups.cleanup(request.context.req_id)
             # Most are in the tiers above, and were not asked for here.
             self._touches.submit(request)
 

@@ -357,6 +357,18 @@ def test_what_is_not_there_is_told_once(start: Start, tmp_path: Path) -> None:
     assert second.told(removed=True) == [keys_of(1)[2]]
 
 
+def test_what_was_missing_is_looked_for_anew(start: Start) -> None:
+    """By the next request, though the one that missed it still runs."""
+    first, second = start()[1], start()[1]
+    context, found = second.found("a", keys_of(1))
+    assert found == 0
+    second.step("a")
+    first.compute("b", keys_of(1), [0, 1, 2, 3])
+    first.settle()
+    assert second.leading("c", keys_of(1)) == 4
+    second.manager.on_request_finished(context)
+
+
 def test_groups_and_chunks_of_several_blocks_come_back(tmp_path: Path) -> None:
     """Two groups over three tensors, one shared and padded, in chunks of two blocks."""
 
