@@ -13,7 +13,8 @@ from serve_app.tier_threads import TierThreads
 THREADS = 4
 
 TIMEOUT_S = 30.0
-"""Time after which a store lets go of its blocks in the CPU tier, and none begins for as long."""
+"""Time after which a store lets go of its blocks in the CPU tier. If the threads came back from no
+block meanwhile, none begins for as long."""
 
 
 class TierStores:
@@ -32,6 +33,9 @@ class TierStores:
         self._threads = TierThreads(0, THREADS, "kv-shared-write")
         self._jobs: dict[JobId, TierJob] = {}
         self._rests_until_s = 0.0
+        self._num_tried = 0
+        self._last_tried = (0, 0.0)
+        """How many blocks threads came back from when that last changed, and when that was."""
 
     def submit(self, store: TierJob, request: TierRequest) -> bool:
         """Have blocks written; False if the disk doesn't keep up."""
@@ -53,6 +57,8 @@ class TierStores:
     def take_ended(self, now_s: float) -> list[TierJob]:
         """Return the stores that are over or took too long; the threads touch them no more."""
         self._threads.get_finished()  # which knows jobs only as a whole
+        if self._num_tried != self._last_tried[0]:
+            self._last_tried = (self._num_tried, now_s)
         ended = [
             store
             for store in self._jobs.values()
@@ -60,7 +66,7 @@ class TierStores:
         ]
         for store in ended:
             store.give_up()
-            if not store.is_over:
+            if not store.is_over and now_s - self._last_tried[1] > TIMEOUT_S:
                 self._rests_until_s = now_s + TIMEOUT_S
             del self._jobs[store.job.job_id]
         return ended
@@ -85,11 +91,12 @@ class TierStores:
             self._directory.store(key, payload, used_at_ns)
         except Exception as error:  # of any other the job would wait for ever
             store.fail(key, error)
-            return
-        with store.lock:
-            if not store.given_up:
-                store.done.append(key)
-                store.ended += 1
+        else:
+            with store.lock:
+                if not store.given_up:
+                    store.done.append(key)
+                    store.ended += 1
+        self._num_tried += 1
 
     def _copied(self, store: TierJob, chunk: int) -> memoryview | None:
         """Return a copy of a block, so that nothing refers to the CPU tier while it's written."""

@@ -765,6 +765,34 @@ def test_few_stores_wait_for_a_disk_that_hangs(
     assert engine.tier._stores._threads.num_waiting <= 8  # a quarter of the CPU tier
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_only_a_disk_that_hangs_gets_no_new_stores(works: bool) -> None:
+    """One that is slow goes on with those that come, though old ones are given up."""
+    go = threading.Semaphore(0)
+    files: Any = SimpleNamespace(store=lambda *_: go.acquire(timeout=20))
+    stores = TierStores(files, memoryview(bytearray(800)), 100, 100)
+
+    def submit(number: int, now_s: float) -> bool:
+        ids = np.arange(8, dtype=np.int32)
+        job = TransferJob(number, keys_of(number, 8), ids, False, ReqContext("a"), now_s)
+        store = TierJob(job, keys_of(number, 8), now_s)
+        return stores.submit(store, TierRequest(job.req_context))
+
+    assert submit(1, 100.0)
+    assert submit(2, 100.0)
+    if works:
+        go.release()
+        until_s = time.monotonic() + 20
+        while not stores._num_tried and time.monotonic() < until_s:
+            time.sleep(0.001)
+    assert stores.take_ended(120.0) == []
+    assert len(stores.take_ended(131.0)) == 2
+    assert submit(3, 132.0) is works
+    stores.give_up()
+    go.release(100)
+    stores.shutdown()
+
+
 def test_the_engine_starts_while_the_directory_hangs(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
