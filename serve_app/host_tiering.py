@@ -7,7 +7,7 @@ tiers below are read and written in the former.
 from vllm.v1.kv_offload.base import CanonicalKVCaches
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 
-from serve_app.host_offload import HostOffloadingWorker
+from serve_app.host_worker import HostOffloadingWorker
 from serve_app.nameless_tiering import NamelessTieringSpec
 
 

@@ -3,7 +3,7 @@
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 from serve_app import kv_file
 from serve_app.kv_file import DamagedFileError
-from serve_app.kv_shard import NAMESPACE_SUFFIX
+from serve_app.kv_shard import NAMESPACE_SUFFIX, block_file, block_of
 from serve_app.kv_space import KvSpace
 from serve_app.kv_usage import Room
-
-TOUCH_NS = 10 * 10**9
-"""How much earlier than it was a block may seem to have been used."""
+from serve_app.kv_uses import KvUses, mark_file
 
 
 class NoRoomError(OSError):
@@ -49,6 +47,7 @@ class KvDirectory:
         self._space = KvSpace(root, limit_bytes)
         self.swept: SimpleQueue[Swept] = SimpleQueue()
         """What sweeps of this process removed."""
+        self.uses = KvUses(self.path)
 
     def open(self) -> None:
         """Make the directory if it's not there; OSError if that cannot be.
@@ -83,7 +82,7 @@ class KvDirectory:
                 path.unlink()
                 self._space.release(key[0], self._file_bytes)  # as was reserved for it
             raise
-        self._touch(path, used_at_ns)
+        mark_file(path, used_at_ns)
         return payload
 
     def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
@@ -94,7 +93,7 @@ class KvDirectory:
         """
         self._check_device()
         path = self._file(key)
-        if self._touch(path, used_at_ns):
+        if mark_file(path, used_at_ns):
             return
         try:
             room = self._place(path, key, payload, used_at_ns)
@@ -102,15 +101,8 @@ class KvDirectory:
             self._make_room(wait=True)
             room = self._place(path, key, payload, used_at_ns)
         if room is Room.SCARCE:
-            self._make_room(wait=False)
-
-    def touch(self, used_at_ns: Mapping[bytes, int]) -> None:
-        """Mark those blocks as used that are there and were not for a while."""
-        for key, time_ns in used_at_ns.items():
-            path = self._file(key)
-            with suppress(OSError):
-                if path.lstat().st_mtime_ns < time_ns - TOUCH_NS:
-                    self._touch(path, time_ns)
+            with suppress(OSError):  # It is kept. Who finds no room at all says why.
+                self._make_room(wait=False)
 
     def _place(self, path: Path, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> Room:
         try:
@@ -150,7 +142,7 @@ class KvDirectory:
             return
         for key in keys:
             # It takes any error for a no, and many blocks at a time.
-            yield os.path.exists(self._name(key))  # noqa: PTH110
+            yield os.path.exists(block_file(self.path, key))  # noqa: PTH110
 
     def _check_device(self) -> None:
         """Raise OSError unless the root is on the file system where it was opened."""
@@ -159,24 +151,10 @@ class KvDirectory:
             raise OSError(errno.ENODEV, message, str(self._root))
 
     def _make_room(self, *, wait: bool) -> None:
-        removed = self._space.make_room(self._file_bytes, wait=wait)
+        removed = self._space.make_room(self._file_bytes, self.uses.noted_ns, wait=wait)
         if removed:
-            ours = [path for path in removed if path.parents[1] == self.path]
-            self.swept.put(Swept(len(removed), [bytes.fromhex(path.stem) for path in ours]))
-
-    def _touch(self, path: Path, used_at_ns: int) -> bool:
-        """Mark a file as used then; False if there is none."""
-        try:
-            os.utime(path, ns=(used_at_ns, used_at_ns), follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        except OSError:  # not ours to change; it's there all the same
-            return os.path.lexists(path)
-        return True
+            ours = [block_of(str(path)) for path in removed if path.parents[1] == self.path]
+            self.swept.put(Swept(len(removed), [key for key in ours if key]))
 
     def _file(self, key: bytes) -> Path:
-        return Path(self._name(key))
-
-    def _name(self, key: bytes) -> str:
-        name = key.hex()
-        return f"{self.path}/{name[:2]}/{name}.kv"
+        return Path(block_file(self.path, key))

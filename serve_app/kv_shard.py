@@ -1,4 +1,4 @@
-"""The files of KV in one shard of a directory, and those of them that were not used for long."""
+"""The files of KV in one shard of a directory: their names, and which were not used for long."""
 
 import os
 import re
@@ -24,6 +24,18 @@ class ShardFile(NamedTuple):
     num_bytes: int
     path: str
     shard: int
+
+
+def block_file(namespace: Path, key: bytes) -> str:
+    """Return the path of a block's file."""
+    name = key.hex()
+    return f"{namespace}/{name[:2]}/{name}.kv"
+
+
+def block_of(path: str) -> bytes | None:
+    """Return the key of the block whose file that is, None if it's being written."""
+    name = path.rpartition("/")[2]
+    return bytes.fromhex(name.removesuffix(".kv")) if FILE_NAME.fullmatch(name) else None
 
 
 def shard_files(root: Path, shard: int) -> list[ShardFile]:

@@ -6,6 +6,7 @@ and one that is locked by who removes files. Nothing else in it is ever touched.
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from serve_app.file_lock import locked
@@ -52,10 +53,13 @@ class KvSpace:
         """Count out what was reserved and not written, or is gone; OSError as `reserve`."""
         self._usage.release(shard, num_bytes)
 
-    def make_room(self, num_bytes: int, *, wait: bool) -> list[Path]:
+    def make_room(
+        self, num_bytes: int, noted_ns: Callable[[str], int], *, wait: bool
+    ) -> list[Path]:
         """Remove files unused for long until so many bytes fit; return those removed.
 
-        While another one does it this waits for it, or does nothing.
+        `noted_ns` says when a path was used whose file doesn't tell yet. While another one makes
+        room this waits for it, or does nothing.
 
         Raises:
             OSError: as `reserve`.
@@ -73,8 +77,12 @@ class KvSpace:
                 if total is not None and total <= min(most_bytes, SWEEP_RATIO * self._limit_bytes):
                     break
                 files, shards = self._sample(_next_shard(sweeper))
+                files = [_used_at(file, noted_ns(file.path)) for file in files]
                 kept_bytes = min(most_bytes, SWEPT_RATIO * self._limit_bytes)
-                gone = remove_oldest(files, kept_bytes / total if total else 1.0)
+                # More than is there may be counted, and then too many files would go.
+                there_bytes = sum(file.num_bytes for file in files) * SHARDS / len(shards)
+                all_bytes = 0 if total is None else min(total, there_bytes)
+                gone = remove_oldest(files, kept_bytes / all_bytes if all_bytes else 1.0)
                 self._usage.correct(_bytes_left(shards, files, gone), numbers)
                 _set_next_shard(sweeper, (shards[-1] + 1) % SHARDS)
                 removed += [Path(file.path) for file in gone]
@@ -89,6 +97,10 @@ class KvSpace:
             shards.append((first + len(shards)) % SHARDS)
             files += shard_files(self._root, shards[-1])
         return files, shards
+
+
+def _used_at(file: ShardFile, noted_at_ns: int) -> ShardFile:
+    return file if noted_at_ns <= file.used_at_ns else file._replace(used_at_ns=noted_at_ns)
 
 
 def _bytes_left(shards: list[int], files: list[ShardFile], gone: list[ShardFile]) -> Counter[int]:

@@ -88,7 +88,7 @@ class KvUsage:
 
 def total_bytes(numbers: NDArray[np.int64]) -> int | None:
     """Return the sum over all shards, or None where one is unknown."""
-    return None if (numbers == UNKNOWN).any() else int(numbers.sum())
+    return None if (numbers == UNKNOWN).any() else sum(numbers.tolist())  # of any size
 
 
 def _read(file: int) -> NDArray[np.int64]:

@@ -31,13 +31,13 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.backpressure import BackpressureDetector
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
-from policies.fetch_patience import PrefillPace, Rest, gives_up
 from serve_app.kv_directory import KvDirectory
 from serve_app.kv_namespace import namespace
 from serve_app.tier_directory import open_directory
 from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
 from serve_app.tier_lookups import TierLookups
+from serve_app.tier_patience import TierPatience
 from serve_app.tier_report import TierReport, metric_definitions
 from serve_app.tier_requests import TierRequest, TierRequests
 from serve_app.tier_stores import TierStores
@@ -82,13 +82,12 @@ class SharedFsTier(SecondaryTierManager):
         memory = (self._directory, self._chunks, self.block_size_bytes)
         self._loads = TierLoads(*memory)
         self._stores = TierStores(*memory, int(len(primary_kv_view) * STORING_SHARE))
-        self._touches = TierTouches(self._directory)
+        self._touches = TierTouches(self._directory.uses)
         self._requests = TierRequests()
         self._refused: list[TierJob] = []
-        self._pace = PrefillPace()
-        self._rest = Rest()
         with_events = offloading_spec.kv_events_config.enable_kv_cache_events
         self._report = TierReport(with_events=with_events)
+        self._patience = TierPatience(self._lookups, self._loads, self._report)
 
     # --- requests ---
 
@@ -102,7 +101,7 @@ class SharedFsTier(SecondaryTierManager):
         now_s = time.monotonic()
         request = self._requests.of(req_context)
         request.note_asked(key)
-        if self._rest.is_on(now_s):
+        if not self._patience.is_asked(now_s):
             return LookupResult.MISS
         found = self._lookups.lookup(key, req_context)
         if found:
@@ -111,13 +110,7 @@ class SharedFsTier(SecondaryTierManager):
             self._note_end(request, key)
             return LookupResult.MISS
         request.keys.add(key)
-        if request.asked_s is None:
-            request.asked_s = now_s
-        waited_s = now_s - request.asked_s
-        if gives_up(waited_s, 0, len(request.keys), self._pace.chunk_s):
-            self._begin_rest(now_s, f"no answer for {waited_s:.2f} s")
-            return LookupResult.MISS
-        return LookupResult.RETRY
+        return LookupResult.RETRY if self._patience.waits(request, now_s) else LookupResult.MISS
 
     def _note_end(self, request: TierRequest, key: OffloadKey) -> None:
         """Say that a block is not there, once, for those who believe that it is."""
@@ -126,17 +119,19 @@ class SharedFsTier(SecondaryTierManager):
             self._report.tell([key], removed=True)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
-        """Hand over the lookups of this step; its new requests wait no longer."""
+        """Hand over the lookups of this step; its new requests use blocks, and look for no more."""
         self._lookups.flush()
-        self._requests.end_step(context, time.monotonic())
+        for request in self._requests.end_step(context, time.monotonic()):
+            # What was missing may be there by the time that another one asks.
+            self._lookups.cleanup(request.context.req_id)
+            # Most are in the tiers above, and were not asked for here.
+            self._touches.submit(request)
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Learn from a request how long computing takes, and that its blocks are in use."""
+        """Learn from a request how long computing takes."""
         self._lookups.cleanup(req_context.req_id)
         if request := self._requests.end(req_context):
-            self._pace.measured(request.computed, request.computed_s)
-            # Those in the tiers above were not asked for here.
-            self._touches.submit(request)
+            self._patience.note_computed(request)
 
     # --- jobs ---
 
@@ -159,29 +154,18 @@ class SharedFsTier(SecondaryTierManager):
     def get_finished_jobs(self) -> Iterable[JobResult]:
         """Return the jobs that are over, and those that nobody waits for any longer."""
         now_s = time.monotonic()
-        loads = self._loads.take_ended(now_s, self._pace.chunk_s)
+        loads = self._loads.take_ended(now_s, self._patience.chunk_s)
         refused, self._refused = self._refused, []
         stores = [*refused, *self._stores.take_ended(now_s)]
         for load in loads:
-            self._end_load(load, now_s)
+            self._report.note_load(load)
+            self._lookups.mark_miss(load.failed)
+            self._patience.note_load(load, now_s)
         for store in stores:
             self._report.note_store(store)
         while not self._directory.swept.empty():
             self._report.note_swept(self._directory.swept.get())
         return [job.result(now_s, self.block_size_bytes) for job in (*loads, *stores)]
-
-    def _end_load(self, load: TierJob, now_s: float) -> None:
-        self._report.note_load(load)
-        if failed := load.failed:
-            self._lookups.mark_miss(failed)
-        if not load.is_over:
-            self._begin_rest(now_s, f"{len(load.done)} of {len(load.keys)} blocks so far")
-        elif not failed:
-            self._rest.was_fast()
-
-    def _begin_rest(self, now_s: float, reason: str) -> None:
-        if rest_s := self._rest.begin(now_s):
-            self._report.complain("slow (%s), so not asked for %.1f s", reason, rest_s)
 
     # --- events and metrics ---
 
@@ -211,8 +195,11 @@ class SharedFsTier(SecondaryTierManager):
     def shutdown(self) -> None:
         """Let go of the CPU tier; threads that hang in a dead file system are left to it."""
         self.drain_jobs()
-        for part in (self._lookups, self._loads, self._stores, self._touches):
-            ending = threading.Thread(target=part.shutdown, daemon=True)
+        parts = (self._lookups, self._loads, self._stores, self._touches)
+        endings = [threading.Thread(target=part.shutdown, daemon=True) for part in parts]
+        until_s = time.monotonic() + SHUTDOWN_S
+        for ending in endings:
             ending.start()
-            ending.join(SHUTDOWN_S)
+        for ending in endings:
+            ending.join(max(0.0, until_s - time.monotonic()))
         self._chunks.release()

@@ -25,17 +25,17 @@ class TierJob:
     ended: int = 0
     done: list[OffloadKey] = field(default_factory=list)
     damaged: list[OffloadKey] = field(default_factory=list)
-    error: OSError | None = None
+    error: Exception | None = None
 
-    def fail(self, key: OffloadKey, error: OSError | DamagedFileError) -> None:
+    def fail(self, key: OffloadKey, error: Exception) -> None:
         """Note that a block was not moved."""
         with self.lock:
             if self.given_up:
                 return
-            if isinstance(error, OSError):
-                self.error = error
-            else:
+            if isinstance(error, DamagedFileError):
                 self.damaged.append(key)
+            else:
+                self.error = error
             self.ended += 1
 
     def give_up(self) -> None:

@@ -4,13 +4,12 @@ from functools import partial
 
 import numpy as np
 from vllm.v1.kv_offload.tiering.base import JobId
-from vllm.v1.kv_offload.tiering.fs.thread_pool import DualQueueThreadPool
 
 from policies.fetch_patience import gives_up
 from serve_app.kv_directory import KvDirectory
-from serve_app.kv_file import DamagedFileError
 from serve_app.tier_job import TierJob
 from serve_app.tier_requests import TierRequest
+from serve_app.tier_threads import TierThreads
 
 THREADS = 8
 
@@ -22,9 +21,10 @@ class TierLoads:
         self._directory = directory
         self._chunks = chunks
         self._block_bytes = block_bytes
-        self._threads = DualQueueThreadPool(THREADS, 0, "kv-shared-read")
+        self._threads = TierThreads(THREADS, 0, "kv-shared-read")
         self._jobs: dict[JobId, TierJob] = {}
         self._ended_s = 0.0
+        self._gave_up = False
 
     def submit(self, load: TierJob, request: TierRequest) -> None:
         """Have blocks read."""
@@ -35,6 +35,12 @@ class TierLoads:
         ]
         self._threads.enqueue_load(load.job.job_id, len(tasks), tasks)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether threads have not come back since a load was given up."""
+        self._gave_up = self._gave_up and self._threads.num_waiting > 0
+        return self._gave_up
+
     def take_ended(self, now_s: float, chunk_s: float | None) -> list[TierJob]:
         """Return the loads that are over, and those that nobody waits for any longer.
 
@@ -44,6 +50,7 @@ class TierLoads:
         ended = [load for load in self._jobs.values() if self._is_ended(load, now_s, chunk_s)]
         for load in ended:
             load.give_up()
+            self._gave_up = self._gave_up or not load.is_over
             load.begins_s, self._ended_s = self._ended_s, now_s
             del self._jobs[load.job.job_id]
         return ended
@@ -69,7 +76,7 @@ class TierLoads:
         key = load.keys[index]
         try:
             payload = self._directory.load(key, used_at_ns)
-        except (OSError, DamagedFileError) as error:
+        except Exception as error:  # of any other the job would wait for ever
             load.fail(key, error)
             return
         with load.lock:

@@ -21,6 +21,17 @@ class TierLookups(AsyncLookupManager):
         """Look in `directory`; `tier_type` is vLLM's name of the tier."""
         super().__init__(tier_type)
         self._directory = directory
+        self._gave_up = False
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the thread has not come back for what waits since a lookup was given up."""
+        self._gave_up = self._gave_up and not self._lookup_queue.empty()
+        return self._gave_up
+
+    def give_up(self) -> None:
+        """Note that nobody waits any longer for what was asked."""
+        self._gave_up = True
 
     def batch_lookup(self, keys: list[OffloadKey], req_context: ReqContext) -> Iterable[bool]:
         """Tell which blocks of a prompt are there and of use, in the order of `keys`."""

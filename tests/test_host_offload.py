@@ -40,7 +40,8 @@ from vllm.v1.kv_offload.config import (
 from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 
 from serve_app.host_blocks import BlockMatch, allocate_host
-from serve_app.host_offload import HostOffloadingSpec, HostOffloadingWorker
+from serve_app.host_offload import HostOffloadingSpec
+from serve_app.host_worker import HostOffloadingWorker
 
 Bytes = NDArray[np.int8]
 

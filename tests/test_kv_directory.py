@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from serve_app import kv_file, kv_space
 from serve_app.kv_directory import KvDirectory, NoRoomError
 from serve_app.kv_file import HEADER, DamagedFileError
 from serve_app.kv_shard import TEMPORARY_AGE_S, ShardFile, shard_files
-from serve_app.kv_space import SWEEP_RATIO, SWEPT_RATIO
+from serve_app.kv_space import SWEEP_RATIO, SWEEPER, SWEPT_RATIO
 from serve_app.kv_usage import SHARDS, USAGE, KvUsage, total_bytes
 
 PAYLOAD_BYTES = 1000
@@ -325,6 +326,74 @@ def test_a_lost_count_is_counted_anew(tmp_path: Path) -> None:
         number = len(files(tmp_path))
         kv.store(*block(number), number)
         assert counted(tmp_path) == bytes_in(tmp_path)
+
+
+def write_count(root: Path, shards: slice, number: int) -> None:
+    """Make the count of some shards wrong."""
+    numbers = np.fromfile(root / USAGE, "<i8")
+    numbers[shards] = number
+    numbers.tofile(root / USAGE)
+
+
+@pytest.mark.parametrize("shards", [slice(250, 251), slice(0, 256)], ids=["one", "all"])
+@pytest.mark.parametrize("number", [1 << 20, 1 << 40, 1 << 62, -(1 << 62)])
+def test_a_wrong_count_removes_nothing(tmp_path: Path, shards: slice, number: int) -> None:
+    """However much is counted that is not there, the files that fit stay, and the bound holds."""
+    kv = directory(tmp_path)
+    for one in range(50):
+        kv.store(*block(one), one)
+    write_count(tmp_path, shards, number)
+    kv.store(*block(50), 50)
+    assert len(files(tmp_path)) == 51
+    assert counted(tmp_path) == 51 * FILE_BYTES
+
+
+def test_a_wrong_count_of_many_files_removes_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a sweep looks at a part of them only."""
+    monkeypatch.setattr(kv_space, "SAMPLE_FILES", 200)
+    kv = directory(tmp_path, limit_bytes=2000 * FILE_BYTES)
+    for number in range(1500):
+        kv.store(*block(number), number)
+    write_count(tmp_path, slice(250, 251), 1 << 40)
+    kv.store(*block(1500), 1500)
+    assert counted(tmp_path) == bytes_in(tmp_path) == 1501 * FILE_BYTES
+
+
+def test_a_block_is_kept_where_no_room_can_be_made(tmp_path: Path) -> None:
+    """What fits is kept without complaint; what doesn't is not."""
+    (tmp_path / SWEEPER).mkdir()
+    (tmp_path / USAGE).write_bytes(bytes(8 * SHARDS))
+    kv = directory(tmp_path, limit_bytes=10 * FILE_BYTES)
+    for number in range(10):
+        kv.store(*block(number), number)
+    with pytest.raises(IsADirectoryError):
+        kv.store(*block(10), 10)
+    assert len(files(tmp_path)) == 10
+
+
+@settings(deadline=None, max_examples=30)
+@given(noted=st.sets(st.integers(0, 19), max_size=10), marked=st.booleans())
+def test_what_was_noted_as_used_is_not_removed(noted: set[int], marked: bool) -> None:
+    """Whether it's marked by then or not; the others go, and no note stays."""
+    with TemporaryDirectory() as name:
+        kv = directory(Path(name), limit_bytes=20 * FILE_BYTES)
+        directory(Path(name), "model\nother").store(*block(999), 0)
+        for number in range(18):
+            kv.store(*block(number), number)
+        used = {block(number)[0]: 10**15 for number in noted}
+        kv.uses.note(used)
+        if marked:
+            kv.uses.mark(used)
+        for number in range(100, 110):
+            kv.store(*block(number), number)
+        gone = [number for number in range(18) if kv.has([block(number)[0]]) == [False]]
+        assert gone
+        assert not noted & set(gone)
+        assert gone == [number for number in range(18) if number not in noted][: len(gone)]
+        kv.uses.mark(used)
+        assert not kv.uses._noted_at_ns
 
 
 def test_of_many_files_the_oldest_go_nearly(

@@ -39,8 +39,11 @@ from vllm.v1.kv_offload.config import (
 from vllm.v1.kv_offload.tiering.base import TransferJob
 from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
 
+from policies.fetch_patience import Rest
+from serve_app import shared_tier, tier_directory, tier_stores
 from serve_app.host_tiering import HostTieringSpec
 from serve_app.kv_directory import KvDirectory
+from serve_app.kv_uses import KvUses
 from serve_app.shared_tier import SharedFsTier
 from serve_app.tier_job import TierJob
 from serve_app.tier_loads import TierLoads
@@ -61,30 +64,55 @@ class HeldDirectory(KvDirectory):
     touch_s = 0.0
     is_full = False
     slow_keys: Collection[bytes] = ()
+    hangs: Collection[str] = ()
+    ends = threading.Event()
+    """When calls that hang come back."""
+
+    def wait(self, call: str) -> None:
+        time.sleep(self.delay_s)
+        if call in self.hangs:
+            self.ends.wait(60)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.uses = HeldUses(self)
+
+    def open(self) -> None:
+        self.wait("open")
+        super().open()
 
     def has(self, keys: Any) -> list[bool]:
-        time.sleep(self.delay_s)
+        self.wait("look")
         return super().has(keys)
 
     def num_leading(self, keys: Any) -> int:
-        time.sleep(self.delay_s)
+        self.wait("look")
         return super().num_leading(keys)
 
     def load(self, key: bytes, used_at_ns: int) -> memoryview:
-        time.sleep(self.delay_s)
+        self.wait("load")
         if key in self.slow_keys:
             time.sleep(2)
         return super().load(key, used_at_ns)
 
     def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
-        time.sleep(self.delay_s)
+        self.wait("store")
         if self.is_full:
             raise OSError(28, "No space left on device")
         super().store(key, payload, used_at_ns)
 
-    def touch(self, used_at_ns: Any) -> None:
-        time.sleep(self.touch_s)
-        super().touch(used_at_ns)
+
+class HeldUses(KvUses):
+    """Its uses, which are marked as slowly."""
+
+    def __init__(self, held: HeldDirectory) -> None:
+        super().__init__(held.path)
+        self._held = held
+
+    def mark(self, used_at_ns: Any) -> None:
+        time.sleep(self._held.touch_s)
+        self._held.wait("touch")
+        super().mark(used_at_ns)
 
 
 class HeldTier(SharedFsTier):
@@ -170,8 +198,8 @@ class Engine:
         self.manager.on_new_request(context)
         if took_s:
             self.manager.lookup(keys[0], context)
-            self.step(request)
-            time.sleep(took_s)
+        self.step(request)
+        time.sleep(took_s)
         prepared = self.manager.prepare_store(keys, context)
         assert prepared is not None
         stored = dict(zip(keys, block_ids, strict=True))
@@ -202,6 +230,8 @@ class Engine:
     def found(self, request: str, keys: list[OffloadKey]) -> tuple[ReqContext, int]:
         """Look a prompt up as the scheduler does; return how many leading blocks are there."""
         context = ReqContext(request)
+        for position, key in enumerate(keys):
+            context.set_offload_key_position(key, (position + 1) * 16)
         self.manager.on_new_request(context)
         until_s = time.monotonic() + 20
         while time.monotonic() < until_s:
@@ -253,7 +283,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         engines.append(Engine(make_caches([rows], [[(0, PAGE_BYTES)]]), spec))
         return rows, engines[-1]
 
+    HeldDirectory.ends.clear()
     yield start
+    HeldDirectory.ends.set()
     for engine in engines:
         engine.worker.shutdown()
         engine.manager.shutdown()
@@ -323,6 +355,18 @@ def test_what_is_not_there_is_told_once(start: Start, tmp_path: Path) -> None:
     second.settle()
     second.step()
     assert second.told(removed=True) == [keys_of(1)[2]]
+
+
+def test_what_was_missing_is_looked_for_anew(start: Start) -> None:
+    """By the next request, though the one that missed it still runs."""
+    first, second = start()[1], start()[1]
+    context, found = second.found("a", keys_of(1))
+    assert found == 0
+    second.step("a")
+    first.compute("b", keys_of(1), [0, 1, 2, 3])
+    first.settle()
+    assert second.leading("c", keys_of(1)) == 4
+    second.manager.on_request_finished(context)
 
 
 def test_groups_and_chunks_of_several_blocks_come_back(tmp_path: Path) -> None:
@@ -500,23 +544,49 @@ def test_what_was_read_before_it_got_slow_is_used(start: Start) -> None:
     assert second.counts[ABANDONED] == 4
 
 
-def test_a_session_keeps_its_beginning(start: Start, tmp_path: Path) -> None:
-    """What its turns find in CPU memory counts as used in the directory, too."""
-    engine = start(tier={"max_bytes": 14 * (CHUNK_BYTES + 200)})[1]  # turn 2 needs no sweep yet
-    engine.compute("turn 1", keys_of(1, 2), [0, 1])
-    engine.settle()
+def make_older(tmp_path: Path) -> None:
+    """Let all that is there have been used a minute earlier."""
     for path in files(tmp_path):
         os.utime(path, ns=(0, path.stat().st_mtime_ns - 60 * 10**9))
+
+
+def test_a_session_keeps_its_beginning(start: Start, tmp_path: Path) -> None:
+    """Room for a turn's own blocks is made by others, however late its first ones are marked."""
+    engine = start(tier={"max_bytes": 12 * (CHUNK_BYTES + 200)})[1]
+    engine.compute("turn 1", keys_of(1, 2), [0, 1])
+    engine.settle()
+    make_older(tmp_path)
     engine.compute("other", keys_of(2, 8), [*range(8)])
     engine.settle()
-    engine.compute("turn 2", keys_of(1, 4), [0, 1, 2, 3])
+    engine.tier.held.hangs = ["touch"]
+    engine.compute("turn 2", keys_of(1, 4), [0, 1, 2, 3])  # finds the first two in CPU memory
     engine.settle()
-    time.sleep(0.3)
-    engine.compute("another", keys_of(3, 4), [*range(4)])
-    engine.settle()
-    assert len(files(tmp_path)) < 16
+    assert len(files(tmp_path)) < 12
     assert engine.tier.held.has(keys_of(1, 4)) == [True] * 4
     assert engine.tier.held.has(keys_of(2, 8))[-1] is False
+
+
+def test_a_turn_that_runs_keeps_its_beginning(start: Start, tmp_path: Path) -> None:
+    """Another engine sees that it's in use once it's scheduled, and not only when it's over."""
+    bound = {"tier": {"max_bytes": 12 * (CHUNK_BYTES + 200)}}
+    first, second = start(**bound)[1], start(**bound)[1]
+    first.compute("turn 1", keys_of(1, 2), [0, 1])
+    first.settle()
+    make_older(tmp_path)
+    second.compute("other", keys_of(2, 8), [*range(8)])
+    second.settle()
+    context, found = first.found("turn 2", keys_of(1, 2))
+    assert found == 2
+    old_ns = files(tmp_path)[-1].stat().st_mtime_ns
+    first.step("turn 2")
+    until_s = time.monotonic() + 20
+    while files(tmp_path)[-1].stat().st_mtime_ns == old_ns and time.monotonic() < until_s:
+        time.sleep(0.001)
+    second.compute("another", keys_of(3, 4), [*range(4)])
+    second.settle()
+    assert len(files(tmp_path)) < 14
+    assert first.tier.held.has(keys_of(1, 2)) == [True, True]
+    first.manager.on_request_finished(context)
 
 
 def test_stores_that_wait_pin_a_share_of_the_cpu_tier_only(start: Start) -> None:
@@ -537,6 +607,7 @@ def test_marking_blocks_as_used_delays_no_store(start: Start) -> None:
     engine.tier.held.touch_s = 1.0
     for request in range(6):
         engine.found(f"a{request}", keys_of(1))
+        engine.step(f"a{request}")
         engine.manager.on_request_finished(ReqContext(f"a{request}"))
     began_s = time.monotonic()
     engine.compute("b", keys_of(2), [0, 1, 2, 3])
@@ -554,11 +625,27 @@ def test_what_was_only_copied_is_not_counted_as_computed() -> None:
     request = TierRequest(context)
     request.note_asked(keys[17])
     request.note_asked(keys[18])
-    request.scheduled_s = 1.0
+    request.note_scheduled(1.0)
     request.note_stored(keys[:17], 1.5)
     assert (request.computed, request.computed_s) == (0, 0.0)
     request.note_stored(keys[10:], 3.0)
     assert (request.computed, request.computed_s) == (3, 2.0)
+
+
+def test_an_answer_tells_nothing_of_how_fast_prompts_are_computed() -> None:
+    """Else who writes long answers slowly would wait for a slow disk that much longer."""
+    context = ReqContext("a")
+    keys = keys_of(1, 60)
+    for position, key in enumerate(keys[:20]):
+        context.set_offload_key_position(key, (position + 1) * 16)
+    request = TierRequest(context)
+    request.note_asked(keys[0])
+    request.note_scheduled(1.0)
+    request.note_stored(keys[:20], 2.0)
+    for position, key in enumerate(keys[20:], 20):
+        context.set_offload_key_position(key, (position + 1) * 16)
+        request.note_stored([key], float(position))
+    assert (request.computed, request.computed_s) == (20, 1.0)
 
 
 def test_a_load_is_timed_without_those_before_it() -> None:
@@ -605,6 +692,154 @@ def test_the_scheduler_runs_while_a_block_is_copied(way: str) -> None:
         stores.shutdown()
     assert ran_meanwhile
     assert (way == "load") == (chunks[-1] == 1)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ValueError()])
+def test_a_job_ends_whatever_goes_wrong(error: Exception) -> None:
+    """Not only what is expected of a disk: nobody waits for a block that will never be moved."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    files: Any = SimpleNamespace(load=fail, store=fail)
+    memory = (files, memoryview(bytearray(200)), 100)
+    loads, stores = TierLoads(*memory), TierStores(*memory, 2)
+    ids = np.arange(2, dtype=np.int32)
+    job = TransferJob(0, keys_of(1, 2), ids, True, ReqContext("a"), 0.0)
+    load, store = TierJob(job, keys_of(1, 2), 0.0), TierJob(job, keys_of(1, 2), 0.0)
+    loads.submit(load, TierRequest(job.req_context))
+    assert stores.submit(store, TierRequest(job.req_context))
+    ended: list[TierJob] = []
+    until_s = time.monotonic() + 20
+    while len(ended) < 2 and time.monotonic() < until_s:
+        ended += [*loads.take_ended(0.0, None), *stores.take_ended(0.0)]
+    loads.shutdown()
+    stores.shutdown()
+    assert [job.is_over for job in ended] == [True, True]
+    assert [job.failed for job in ended] == [keys_of(1, 2)] * 2
+    assert [job.error for job in ended] == [error] * 2
+
+
+def no_patience(engine: Engine) -> HeldTier:
+    """Let an engine's tier wait 50 ms, and then rest no longer than its threads hang."""
+    engine.tier._patience._pace.measured(16, 0.016)
+    engine.tier._patience._rest = Rest(0.0)
+    return engine.tier
+
+
+@pytest.mark.parametrize("call", ["look", "load"])
+def test_little_waits_for_a_disk_that_hangs(start: Start, call: str) -> None:
+    """However long it hangs and however many requests come, which are misses; then all is well."""
+    first = start()[1]
+    for prompt in range(1, 8):
+        first.compute(f"a{prompt}", keys_of(prompt), [0, 1, 2, 3])
+        first.settle()
+    second = start()[1]
+    tier = no_patience(second)
+    tier.held.hangs = [call]
+    for prompt in range(1, 8):
+        assert second.leading(f"b{prompt}", keys_of(prompt)) == 0
+    assert len(tier._lookups._lookup_state) <= 8
+    assert tier._loads._threads.num_waiting <= 4
+    tier.held.hangs = ()
+    tier.held.ends.set()
+    until_s = time.monotonic() + 20
+    while second.leading("c", keys_of(7)) < 4:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_few_stores_wait_for_a_disk_that_hangs(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that took too long count, too, as long as threads hang in them."""
+    monkeypatch.setattr(tier_stores, "TIMEOUT_S", 0.02)
+    engine = start()[1]
+    engine.tier.held.hangs = ["store"]
+    for prompt in range(12):
+        engine.compute(f"a{prompt}", keys_of(prompt), [0, 1, 2, 3])
+        engine.settle()
+        time.sleep(0.03)
+    engine.step()
+    assert engine.counts[NOT_STORED] == 48
+    assert engine.tier._stores._threads.num_waiting <= 8  # a quarter of the CPU tier
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_only_a_disk_that_hangs_gets_no_new_stores(works: bool) -> None:
+    """One that is slow goes on with those that come, though old ones are given up."""
+    go = threading.Semaphore(0)
+    files: Any = SimpleNamespace(store=lambda *_: go.acquire(timeout=20))
+    stores = TierStores(files, memoryview(bytearray(800)), 100, 100)
+
+    def submit(number: int, now_s: float) -> bool:
+        ids = np.arange(8, dtype=np.int32)
+        job = TransferJob(number, keys_of(number, 8), ids, False, ReqContext("a"), now_s)
+        store = TierJob(job, keys_of(number, 8), now_s)
+        return stores.submit(store, TierRequest(job.req_context))
+
+    assert submit(1, 100.0)
+    assert submit(2, 100.0)
+    if works:
+        go.release()
+        until_s = time.monotonic() + 20
+        while not stores._num_tried and time.monotonic() < until_s:
+            time.sleep(0.001)
+    assert stores.take_ended(120.0) == []
+    assert len(stores.take_ended(131.0)) == 2
+    assert submit(3, 132.0) is works
+    stores.give_up()
+    go.release(100)
+    stores.shutdown()
+
+
+def test_the_engine_starts_while_the_directory_hangs(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, until it answers."""
+    monkeypatch.setattr(tier_directory, "OPEN_S", 0.1)
+    first = start()[1]
+    first.compute("a", keys_of(1), [0, 1, 2, 3])
+    first.settle()
+    monkeypatch.setattr(HeldDirectory, "hangs", ["open"])
+    began_s = time.monotonic()
+    second = start()[1]
+    assert second.leading("b", keys_of(1)) == 0
+    assert time.monotonic() - began_s < 20
+    HeldDirectory.ends.set()
+    until_s = time.monotonic() + 20
+    while second.leading("c", keys_of(1)) < 4:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_an_engine_ends_while_its_disk_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for all threads at once, and its memory goes though they still hang."""
+    monkeypatch.setattr(shared_tier, "SHUTDOWN_S", 1.0)
+    caches = make_caches([make_rows(NUM_CHUNKS, PAGE_BYTES)], [[(0, PAGE_BYTES)]])
+    engine = Engine(caches, HostTieringSpec(make_config("end", tmp_path / "kv")))
+    engine.compute("a", keys_of(1), [0, 1, 2, 3])
+    engine.settle()
+    engine.manager.reset_cache()
+    HeldDirectory.ends.clear()
+    engine.tier.held.hangs = ["look", "load", "store", "touch"]
+    context = ReqContext("b")
+    engine.manager.on_new_request(context)
+    engine.manager.lookup(keys_of(1)[0], context)
+    engine.compute("c", keys_of(2), [0, 1, 2, 3])
+    region = engine.manager.primary_tier._mmap_region
+    memory = region.mmap_obj
+    assert memory is not None
+    time.sleep(0.1)
+    began_s = time.monotonic()
+    engine.worker.shutdown()
+    engine.manager.shutdown()
+    took_s = time.monotonic() - began_s
+    HeldDirectory.ends.set()
+    assert memory.closed
+    assert took_s < 2.5
 
 
 def test_the_engine_starts_without_the_directory(start: Start, tmp_path: Path) -> None:
