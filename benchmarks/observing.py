@@ -3,17 +3,16 @@
 Two services of one tiny replica each run on this machine; one has every setting that watches. Each
 in turn serves the same sessions, while the other idles. As the watched one does so, its metrics are
 scraped and its console is read. Pairs alternate in who comes first, since machines drift. Clients,
-scraper and the receiver of traces have the same cores, so that their work counts as well.
+and the onlookers that scrape, read and take the spans, have the same cores: they slow it down too.
 """
 
 import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import ExitStack, suppress
 from copy import deepcopy
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ import psutil
 import typer
 
 from benchmarks.live_service import ROOT, Fleet, configure, free_port, make_tiny_model
-from benchmarks.otlp_receiver import otlp_receiver
+from benchmarks.onlookers import Onlookers, Watched, onlookers
 from benchmarks.results import given_command, write_results
 from serve_app import serve_file
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
@@ -36,11 +35,10 @@ TURNS = 4
 TOKENS = 32
 WORDS = 200
 
-SCRAPE_S = 15.0
-"""As in dashboards/prometheus.yml."""
-READ_S = 2.0
 WATCHED = "watched"
 PLAIN = "plain"
+ENGINE = "VLLM::"
+"""How the names of an engine's processes begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,9 @@ class Run:
 
     turns_per_s: float
     cpu_s_per_turn: float
-    """Of all processes: services, Ray, clients, scraper, receiver."""
+    """Of services, Ray and clients, but of neither onlookers nor vLLM's engines: two processes of
+    such an engine wait for each other at full speed, so that what they use says nothing."""
+    onlookers_cpu_s_per_turn: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +72,26 @@ def observing(
 ) -> None:
     """Measure both services and print what is left of the throughput."""
     port = free_port()
-    with (
-        otlp_receiver() as receiver,
-        TemporaryDirectory() as directory,
-        local_cluster() as cluster,
-    ):
-        content = both_services(port, watching(receiver.endpoint, Path(directory)))
+    with onlookers() as crowd, TemporaryDirectory() as directory, local_cluster() as cluster:
+        content = both_services(port, watching(crowd.endpoint, Path(directory)))
         make_tiny_model(FLEET.model)
         deploy(cluster, content)
         for app in (PLAIN, WATCHED):
             for progress in states(cluster, app):
                 print(f"{app}: {progress}", file=sys.stderr)
-        taken = asyncio.run(_measure(f"http://127.0.0.1:{port}", cluster, pairs, sessions))
-        print(f"{len(receiver.spans)} spans", file=sys.stderr)
-    for field in fields(Run):
-        plain = [getattr(pair.plain, field.name) for pair in taken]
-        watched = [getattr(pair.watched, field.name) for pair in taken]
+        taken = asyncio.run(_measure(f"http://127.0.0.1:{port}", cluster, crowd, pairs, sessions))
+    for name in ("turns_per_s", "cpu_s_per_turn"):
+        plain = [getattr(pair.plain, name) for pair in taken]
+        watched = [getattr(pair.watched, name) for pair in taken]
         ratios = [with_it / without for with_it, without in zip(watched, plain, strict=True)]
         low, median, high = statistics.quantiles(ratios, n=4)
         print(
-            f"{field.name}  plain {statistics.median(plain):.4g}"
+            f"{name}  plain {statistics.median(plain):.4g}"
             f"  watched {statistics.median(watched):.4g}"
             f"  ratio {median:.3f} (quartiles {low:.3f} to {high:.3f})"
         )
+    own = statistics.median(pair.watched.onlookers_cpu_s_per_turn for pair in taken)
+    print(f"onlookers_cpu_s_per_turn  watched {own:.4g}")
     if json_file:
         command = given_command("benchmarks.observing")
         write_results(json_file, command, [asdict(pair) for pair in taken])
@@ -111,25 +108,32 @@ def both_services(port: int, watching: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-async def _measure(url: str, cluster: LocalCluster, pairs: int, sessions: int) -> list[Pair]:
+async def _measure(
+    url: str, cluster: LocalCluster, crowd: Onlookers, pairs: int, sessions: int
+) -> list[Pair]:
     taken: list[Pair] = []
-    targets = _scraped(cluster, f"{url}/{WATCHED}")
+    watched = _watched(cluster, f"{url}/{WATCHED}")
     async with httpx.AsyncClient(timeout=120) as http:
         model = (await http.get(f"{url}/{PLAIN}/v1/models")).json()["data"][0]["id"]
         for number in range(pairs + 1):
             runs: dict[str, Run] = {}
             for app in (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN):
-                service = f"{url}/{app}"
-                async with _watch(http, service, targets) if app == WATCHED else nullcontext():
-                    runs[app] = await _serve(http, service, model, sessions, number)
+                with ExitStack() as looks:
+                    if app == WATCHED:
+                        seen = looks.enter_context(crowd.watch(watched))
+                    runs[app] = await _serve(
+                        http, f"{url}/{app}", model, sessions, number, crowd.pid
+                    )
             pair = Pair(runs[PLAIN], runs[WATCHED])
-            print(f"pair {number} of {pairs}: {pair}", file=sys.stderr)
+            print(f"pair {number} of {pairs}: {pair}, {seen[0]}", file=sys.stderr)
             if number:  # the first warms up
                 taken.append(pair)
     return taken
 
 
-async def _serve(http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int) -> Run:
+async def _serve(
+    http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int, crowd: int
+) -> Run:
     """Serve sessions, of which CLIENTS run at a time."""
     left = iter(range(sessions))
 
@@ -153,50 +157,37 @@ async def _serve(http: httpx.AsyncClient, url: str, model: str, sessions: int, n
                     async for _ in response.raise_for_status().aiter_raw():
                         pass
 
-    began_s, cpu_s, turns = time.perf_counter(), _cpu_s(), sessions * TURNS
+    turns = sessions * TURNS
+    began_s, before = time.perf_counter(), _cpu_s(crowd)
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return Run(turns / (time.perf_counter() - began_s), (_cpu_s() - cpu_s) / turns)
+    took_s, after = time.perf_counter() - began_s, _cpu_s(crowd)
+    ours_s, theirs_s = (
+        (now_s - then_s) / turns for now_s, then_s in zip(after, before, strict=True)
+    )
+    return Run(turns / took_s, ours_s, theirs_s)
 
 
-def _cpu_s() -> float:
-    """Return the processor time that this process and all that it started have used so far."""
+def _cpu_s(crowd: int) -> tuple[float, float]:
+    """Return the processor time used so far: by all that counts in `Run`, and by the onlookers."""
     mine = psutil.Process()
-    times = [one.cpu_times() for one in (mine, *mine.children(recursive=True)) if one.is_running()]
-    return sum(one.user + one.system for one in times)
+    ours_s = theirs_s = 0.0
+    for one in (mine, *mine.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            if one.pid == crowd:
+                theirs_s += times.user + times.system
+            elif not "".join(one.cmdline()).startswith(ENGINE):
+                ours_s += times.user + times.system
+    return ours_s, theirs_s
 
 
-@asynccontextmanager
-async def _watch(http: httpx.AsyncClient, url: str, targets: list[str]) -> AsyncIterator[None]:
-    """Scrape the targets and read the console as long as this is open."""
-
-    async def get(addresses: list[str], period_s: float) -> None:
-        await asyncio.sleep(period_s / 2)  # a run has as many periods as it is long
-        while True:
-            for address in addresses:
-                (await http.get(address)).raise_for_status()
-            await asyncio.sleep(period_s)
-
-    console = [f"{url}/warmturn/sessions", f"{url}/warmturn/replicas"]
-    tasks = [
-        asyncio.create_task(get(targets, SCRAPE_S)),
-        asyncio.create_task(get(console, READ_S)),
-    ]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for error in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(error, Exception):
-                raise error
-
-
-def _scraped(cluster: LocalCluster, url: str) -> list[str]:
-    """Return what Prometheus would scrape: the router's metrics and those of Ray's agents."""
+def _watched(cluster: LocalCluster, url: str) -> Watched:
+    """Return what is looked at; Prometheus would scrape the router and the agents of Ray."""
     discovery = cluster.log_directory.parent / "prom_metrics_service_discovery.json"
     groups = msgspec.json.decode(discovery.read_bytes())
     agents = [target for group in groups for target in group["targets"]]
-    return [f"{url}/warmturn/metrics", *(f"http://{agent}/metrics" for agent in agents)]
+    targets = f"{url}/warmturn/metrics", *(f"http://{agent}/metrics" for agent in agents)
+    return Watched(targets, f"{url}/warmturn")
 
 
 if __name__ == "__main__":
