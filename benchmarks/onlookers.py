@@ -62,6 +62,7 @@ class Onlookers:
         """
         seen: list[Seen] = []
         self._pipe.send(watched)
+        self._pipe.recv()  # they look now
         try:
             yield seen
         finally:
@@ -121,6 +122,7 @@ async def _obey(pipe: Any, receiver: _SpanReceiver) -> None:
                 asyncio.create_task(_read(http, repeat(watched.targets), SCRAPE_S, came)),
                 asyncio.create_task(_read(http, page, READ_S, came)),
             ]
+            pipe.send(None)
             await asyncio.to_thread(pipe.recv)
             for task in tasks:
                 task.cancel()

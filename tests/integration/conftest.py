@@ -89,6 +89,8 @@ def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> 
     app = serve_file.app(content)
     app["args"] |= {"model": str(model), "kv_shared": None}
     app["args"]["engine"] |= engine
+    gateway = serve_file.deployment(content, "gateway")
+    gateway["user_config"]["routing"]["ttft_slo_s"] = 120  # a busy machine is no overload
     options = serve_file.deployment(content, "engine")
     options |= {
         "num_replicas": replicas,
