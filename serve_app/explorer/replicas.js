@@ -38,6 +38,8 @@ function about({ router, settings_error: refused, replicas }) {
       ["Replicas", `${count(replicas.length)}, ${count(router.synced_replicas)} in sync`],
       ["Requests", few(replicas.reduce((sum, one) => sum + one.requests, 0))],
       ["Waiting at the router", count(router.waiting)],
+      ["Sessions that run", router.session_limit === null ? null
+        : `${count(router.running_sessions)}, of ${count(router.session_limit)} that may`],
       ["Sessions", link(place("sessions"), count(router.sessions))],
       ["Blocks known", count(router.blocks)],
       ["Blocks in the shared tier", count(router.shared_blocks)],
