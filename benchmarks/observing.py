@@ -2,18 +2,22 @@
 
 Two services of one tiny replica each run on this machine; one has every setting that watches. Each
 in turn serves the same sessions, while the other idles. As the watched one does so, its metrics are
-scraped and its console is read. Pairs alternate in who comes first, since machines drift. Clients,
-and the onlookers that scrape, read and take the spans, have the same cores: they slow it down too.
+scraped and its console is read. Runs are short and alternate, since the speed of a machine drifts
+from one second to the next by more than what is looked for; the ratio is of all runs together.
+Clients, and the onlookers that scrape, read and take the spans, have the same cores: they slow it
+down too.
 """
 
 import asyncio
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
@@ -35,6 +39,8 @@ TURNS = 4
 TOKENS = 32
 WORDS = 200
 
+DRAWS = 1000
+
 WATCHED = "watched"
 PLAIN = "plain"
 ENGINE = "VLLM::"
@@ -43,13 +49,13 @@ ENGINE = "VLLM::"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one service did in one run."""
+    """How long one service took for the turns of a run, and the processor time for that."""
 
-    turns_per_s: float
-    cpu_s_per_turn: float
+    took_s: float
+    cpu_s: float
     """Of services, Ray and clients, but of neither onlookers nor vLLM's engines: two processes of
     such an engine wait for each other at full speed, so that what they use says nothing."""
-    onlookers_cpu_s_per_turn: float
+    onlookers_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,8 @@ def watching(endpoint: str, directory: Path) -> dict[str, Any]:
 
 
 def observing(
-    pairs: Annotated[int, typer.Option(help="Pairs of runs.")] = 12,
-    sessions: Annotated[int, typer.Option(help="Sessions per run.")] = 40,
+    pairs: Annotated[int, typer.Option(help="Pairs of runs.", min=2)] = 60,
+    sessions: Annotated[int, typer.Option(help="Sessions per run.", min=1)] = CLIENTS,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the pairs here.")] = None,
 ) -> None:
     """Measure both services and print what is left of the throughput."""
@@ -80,21 +86,37 @@ def observing(
             for progress in states(cluster, app):
                 print(f"{app}: {progress}", file=sys.stderr)
         taken = asyncio.run(_measure(f"http://127.0.0.1:{port}", cluster, crowd, pairs, sessions))
-    for name in ("turns_per_s", "cpu_s_per_turn"):
-        plain = [getattr(pair.plain, name) for pair in taken]
-        watched = [getattr(pair.watched, name) for pair in taken]
-        ratios = [with_it / without for with_it, without in zip(watched, plain, strict=True)]
-        low, median, high = statistics.quantiles(ratios, n=4)
-        print(
-            f"{name}  plain {statistics.median(plain):.4g}"
-            f"  watched {statistics.median(watched):.4g}"
-            f"  ratio {median:.3f} (quartiles {low:.3f} to {high:.3f})"
-        )
-    own = statistics.median(pair.watched.onlookers_cpu_s_per_turn for pair in taken)
-    print(f"onlookers_cpu_s_per_turn  watched {own:.4g}")
+    turns = sessions * TURNS * len(taken)
+    for name, ratio in (("throughput", throughput_ratio), ("processor time", cpu_ratio)):
+        low, high = likely(taken, ratio)
+        print(f"{name}: {ratio(taken):.3f} of that of the plain one ({low:.3f} to {high:.3f})")
+    for app in (PLAIN, WATCHED):
+        runs = [getattr(pair, app) for pair in taken]
+        took_s, cpu_s = sum(run.took_s for run in runs), sum(run.cpu_s for run in runs)
+        print(f"{app}: {turns / took_s:.2f} turns/s, {1000 * cpu_s / turns:.0f} ms of a turn")
+    own_s = sum(pair.watched.onlookers_cpu_s for pair in taken)
+    print(f"onlookers: {1000 * own_s / turns:.1f} ms of a turn")
     if json_file:
         command = given_command("benchmarks.observing")
         write_results(json_file, command, [asdict(pair) for pair in taken])
+
+
+def throughput_ratio(pairs: Sequence[Pair]) -> float:
+    """Return the throughput of the watched service by that of the plain one, of all runs."""
+    return sum(pair.plain.took_s for pair in pairs) / sum(pair.watched.took_s for pair in pairs)
+
+
+def cpu_ratio(pairs: Sequence[Pair]) -> float:
+    """Return the processor time of the watched service by that of the plain one, of all runs."""
+    return sum(pair.watched.cpu_s for pair in pairs) / sum(pair.plain.cpu_s for pair in pairs)
+
+
+def likely(pairs: Sequence[Pair], ratio: Callable[[Sequence[Pair]], float]) -> tuple[float, float]:
+    """Return between what the ratio of so many pairs lies nine times of ten (a bootstrap)."""
+    rng = Random(0)  # noqa: S311
+    drawn = [ratio(rng.choices(pairs, k=len(pairs))) for _ in range(DRAWS)]
+    low, *_, high = statistics.quantiles(drawn, n=20)
+    return low, high
 
 
 def both_services(port: int, watching: dict[str, Any]) -> dict[str, Any]:
@@ -157,14 +179,10 @@ async def _serve(
                     async for _ in response.raise_for_status().aiter_raw():
                         pass
 
-    turns = sessions * TURNS
     began_s, before = time.perf_counter(), _cpu_s(crowd)
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
     took_s, after = time.perf_counter() - began_s, _cpu_s(crowd)
-    ours_s, theirs_s = (
-        (now_s - then_s) / turns for now_s, then_s in zip(after, before, strict=True)
-    )
-    return Run(turns / took_s, ours_s, theirs_s)
+    return Run(took_s, after[0] - before[0], after[1] - before[1])
 
 
 def _cpu_s(crowd: int) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, repeat
+from random import uniform
 from typing import Any
 
 import grpc
@@ -111,16 +112,16 @@ def _run(pipe: Any) -> None:
 
 
 async def _obey(pipe: Any, receiver: _SpanReceiver) -> None:
-    """Watch what is told, until told None, again and again."""
+    """Watch what is told, until told None, again and again; the page stays open meanwhile."""
+    page = chain([ALL_SESSIONS], repeat(NEW_SESSIONS))
     async with httpx.AsyncClient(timeout=120) as http:
         while True:
             watched: Watched = await asyncio.to_thread(pipe.recv)
             span_bytes, came = receiver.bytes, Counter[str]()
-            news = repeat([f"{watched.console}/{NEW_SESSIONS}"])
-            page = chain([[f"{watched.console}/{ALL_SESSIONS}"]], news)
+            asked = ([f"{watched.console}/{path}"] for path in page)
             tasks = [
                 asyncio.create_task(_read(http, repeat(watched.targets), SCRAPE_S, came)),
-                asyncio.create_task(_read(http, page, READ_S, came)),
+                asyncio.create_task(_read(http, asked, READ_S, came)),
             ]
             pipe.send(None)
             await asyncio.to_thread(pipe.recv)
@@ -135,7 +136,7 @@ async def _read(
     http: httpx.AsyncClient, rounds: Iterable[Sequence[str]], period_s: float, came: Counter[str]
 ) -> None:
     """Ask for a round of addresses in each period, and count the bytes that come."""
-    await asyncio.sleep(period_s / 2)  # a run has as many periods as it is long
+    await asyncio.sleep(uniform(0, period_s))  # noqa: S311  # it began at any time
     for addresses in rounds:
         for address in addresses:
             answer = await http.get(address)
