@@ -1,11 +1,11 @@
 """Which sessions run while not all can: those that do, then those that wait longest for a place."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.session_limit import SessionLimit
 from policies.tunables import Tunables
-from policies.types import SessionId
+from policies.types import Decision, Park, Refusal, Request, SessionId
 
 _ASKS_AGAIN_S = 120.0
 """A session without a place that does not ask again for so long has given up."""
@@ -51,11 +51,29 @@ class Admission:
         self._places[session] = place
         self._asking.pop(session, None)
 
-    def asks_since_s(self, session: SessionId, now_s: float) -> float:
-        """Return since when a session without a place asks for one, as it does now."""
+    def hold(
+        self, request: Request, outcome: Decision | Park, max_park_s: float, now_s: float
+    ) -> Park | Refusal:
+        """Let a request wait for a place of its session, or turn it away if it did for too long.
+
+        `outcome` is what would have been with a place.
+        """
+        session = outcome.booking.session
+        assert session is not None
         asking = self._asking.setdefault(session, _Asking(now_s, now_s))
         asking.asked_at_s = now_s
-        return asking.since_s
+        until_s = request.arrived_at_s + max_park_s
+        reason = f"{len(self)} sessions run, and more would make their turns late"
+        if now_s >= until_s:
+            return Refusal(request.request, session, reason)
+        return Park(
+            until_s=until_s,
+            order=(True, False, asking.since_s),
+            reason=f"waits for a place: {reason}",
+            seconds=outcome.seconds,
+            booking=replace(outcome.booking, parked=True),
+            held=True,
+        )
 
     def began_at_s(self, session: SessionId, arrived_at_s: float) -> float:
         """Return from when on a turn that arrived then did not wait for a place."""

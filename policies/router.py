@@ -113,7 +113,12 @@ class Router:
             rng,
         )
         if not self.admission.admits(session):
-            return self._hold(request, outcome, now_s)
+            waits = self.admission.hold(request, outcome, self.tunables.max_park_s, now_s)
+            if isinstance(waits, Park):
+                self.waiting.add(request, waits)
+            else:
+                self.waiting.discard(request.request)
+            return waits
         self.admission.enter(session, now_s)
         self.in_flight.book(outcome.booking, now_s)
         if isinstance(outcome, Park):
@@ -121,8 +126,8 @@ class Router:
         else:
             self.waiting.discard(request.request)
             self._placed[request.request] = self._foresee(request, outcome.replica, candidates)
-            held = outcome.cached_tokens[Tier.GPU] // request.block_size
-            self.index.expect(outcome.replica, request.hashes[held:], now_s)
+            cached_blocks = outcome.cached_tokens[Tier.GPU] // request.block_size
+            self.index.expect(outcome.replica, request.hashes[cached_blocks:], now_s)
             self.sessions.start_turn(session, outcome.home, request.hashes, request.blocks, now_s)
         return outcome
 
@@ -191,27 +196,6 @@ class Router:
         busy = {session for session, _ in self.in_flight.sessions()} | self.waiting.sessions
         self.admission.expire(busy, self.waiting.held, self.tunables, now_s)
         return expired
-
-    def _hold(self, request: Request, outcome: Decision | Park, now_s: float) -> Park | Refusal:
-        """Let a request wait for a place of its session, or turn it away if it did for too long."""
-        session = outcome.booking.session
-        assert session is not None
-        admission, until_s = self.admission, request.arrived_at_s + self.tunables.max_park_s
-        reason = f"{len(admission)} sessions run, and more would make their turns late"
-        since_s = admission.asks_since_s(session, now_s)
-        if now_s >= until_s:
-            self.waiting.discard(request.request)
-            return Refusal(request.request, session, reason)
-        park = Park(
-            until_s=until_s,
-            order=(True, False, since_s),
-            reason=f"waits for a place: {reason}",
-            seconds=outcome.seconds,
-            booking=replace(outcome.booking, parked=True),
-            held=True,
-        )
-        self.waiting.add(request, park)
-        return park
 
     def _foresee(
         self, request: Request, chosen: ReplicaId, candidates: Sequence[Candidate]

@@ -139,7 +139,10 @@ def test_who_never_comes_back_is_forgotten() -> None:
     ask(router, "q1", "new1", at_s=21)
     assert let_go(router, 51) == ["not q1"]
     router.expire(172)
-    assert router.admission.asks_since_s(SessionId("new1"), 172) == 172
+    ask(router, "q2", "new2", at_s=173)
+    ask(router, "q1", "new1", at_s=174)
+    leave(router, "s5")
+    assert let_go(router, 175) == ["q2"]
 
 
 def test_a_place_is_kept_between_turns_for_a_while() -> None:
