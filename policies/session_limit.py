@@ -1,8 +1,8 @@
 """How many sessions may run at a time: found by whether their turns still come in time.
 
 It is found as TCP's CUBIC finds a rate. There is no limit until too many turns are late. Then it is
-a little less than the sessions that run; from there it grows while others wait for a place: slowly
-near the number at which turns were late, fast below that, and above, as the fleet has grown then.
+a little less than the sessions that run; from there it grows while others wait for a place, fast at
+first, slowly from near the number at which turns were late.
 """
 
 from collections import deque
@@ -21,8 +21,8 @@ _LEAST_TURNS = 16
 _SHRINK_RATIO = 0.05
 _GROW_FAST_RATIO = 0.05
 _GROW_RATIO = 0.01
-_NEAR_RATIOS = 0.9, 1.1
-"""Between these shares of the sessions at which turns were late it grows slowly."""
+_NEAR_RATIO = 0.9
+"""From this share of the sessions at which turns were late it grows slowly."""
 
 _USED_RATIO = 0.9
 """It is of no use if fewer run than this share of it, and nobody waits."""
@@ -69,8 +69,8 @@ class SessionLimit:
         elif self.sessions is None:
             return
         elif waiting:
-            low, high = (ratio * self._late_at_sessions for ratio in _NEAR_RATIOS)
-            ratio = _GROW_RATIO if low <= self.sessions <= high else _GROW_FAST_RATIO
+            is_near = self.sessions >= _NEAR_RATIO * self._late_at_sessions
+            ratio = _GROW_RATIO if is_near else _GROW_FAST_RATIO
             self.sessions += max(1, int(self.sessions * ratio))
         elif running < self.sessions * _USED_RATIO:
             self.sessions = None
