@@ -87,9 +87,8 @@ class Admission:
 
         `busy` sessions have turns that run or wait for room, `waiting` turns wait for a place.
         """
-        for session in busy:
-            if session is not None and session in self._places:
-                self.enter(session, now_s)
+        for session in [one for one in self._places if one in busy]:  # `busy` has no order
+            self.enter(session, now_s)
         self.limit.adapt(len(self), waiting, tunables.max_late_ratio, now_s)
         for session in [one for one in self._places if one not in busy]:
             idle_s = now_s - self._places[session].seen_at_s

@@ -94,6 +94,19 @@ def test_a_session_with_a_turn_keeps_its_place() -> None:
     assert isinstance(ask(router, "b", "s2", at_s=21), Park)
 
 
+def test_who_makes_room_depends_on_no_order_of_a_set() -> None:
+    """A simulation gives the same result each time, whatever hashes Python draws."""
+    names = [SessionId(f"s{number}") for number in range(20)]
+    left = []
+    for busy in (names, names[::-1]):
+        router = make_overloaded()
+        router.admission.expire(busy, 0, router.tunables, 25)
+        router.admission.limit.sessions = 9
+        router.admission.expire((), 0, router.tunables, 26)
+        left.append([name for name in names if router.admission.admits(name)])
+    assert left[0] == left[1] == names[11:]
+
+
 def test_places_go_to_those_who_asked_first() -> None:
     """One of two that wait gets the place that comes free."""
     router = make_overloaded()
