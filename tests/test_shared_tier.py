@@ -50,6 +50,7 @@ from serve_app.tier_loads import TierLoads
 from serve_app.tier_report import ABANDONED, COUNTERS, DAMAGED, EVICTED, NOT_STORED
 from serve_app.tier_requests import TierRequest
 from serve_app.tier_stores import TierStores
+from tests.patience import wait_until
 from tests.test_host_offload import Rows, make_caches, make_rows
 
 PAGE_BYTES = 4001  # so that rows differ
@@ -743,10 +744,7 @@ def test_little_waits_for_a_disk_that_hangs(start: Start, call: str) -> None:
     assert tier._loads._threads.num_waiting <= 4
     tier.held.hangs = ()
     tier.held.ends.set()
-    until_s = time.monotonic() + 20
-    while second.leading("c", keys_of(7)) < 4:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    wait_until(lambda: second.leading("c", keys_of(7)) >= 4)
 
 
 def test_few_stores_wait_for_a_disk_that_hangs(
@@ -782,9 +780,7 @@ def test_only_a_disk_that_hangs_gets_no_new_stores(works: bool) -> None:
     assert submit(2, 100.0)
     if works:
         go.release()
-        until_s = time.monotonic() + 20
-        while not stores._num_tried and time.monotonic() < until_s:
-            time.sleep(0.001)
+        wait_until(lambda: stores._num_tried > 0)
     assert stores.take_ended(120.0) == []
     assert len(stores.take_ended(131.0)) == 2
     assert submit(3, 132.0) is works
@@ -807,10 +803,7 @@ def test_the_engine_starts_while_the_directory_hangs(
     assert second.leading("b", keys_of(1)) == 0
     assert time.monotonic() - began_s < 20
     HeldDirectory.ends.set()
-    until_s = time.monotonic() + 20
-    while second.leading("c", keys_of(1)) < 4:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    wait_until(lambda: second.leading("c", keys_of(1)) >= 4)
 
 
 def test_an_engine_ends_while_its_disk_hangs(

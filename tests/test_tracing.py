@@ -9,10 +9,10 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, get_current_span
 
-from benchmarks.otlp_receiver import otlp_receiver
 from serve_app import tracing
 from serve_app.http_message import Headers
 from serve_app.tracing import CANCELLED, carried, carrying, close, name_service, provider, span
+from tests.otlp_receiver import otlp_receiver
 
 SERVICE, PROTOCOL = "OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 EXPORT_TIMEOUT_S = 10.0

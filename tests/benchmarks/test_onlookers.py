@@ -1,7 +1,7 @@
 """What the process that watches a service asks for, and what it tells of it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.onlookers import ALL_SESSIONS, NEW_SESSIONS, READ_S, Onlookers, Watched, onlookers
 from serve_app import tracing
+from tests.patience import wait_until
 
 PATIENCE_S = 30.0
 
@@ -44,13 +45,6 @@ class FakeService:
             server.shutdown()
 
 
-def _wait(happened: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-
-
 def test_the_page_asks_for_all_and_then_for_news() -> None:
     """So it does in a browser; the bytes of its answers and of spans are counted."""
     service = FakeService()
@@ -59,7 +53,7 @@ def test_the_page_asks_for_all_and_then_for_news() -> None:
             with tracing.span(tracing.tracer(crowd.endpoint), "turn"):
                 pass
             tracing.close(tracing.provider(crowd.endpoint), PATIENCE_S)
-            _wait(lambda: len(service.paths) >= 3)
+            wait_until(lambda: len(service.paths) >= 3, PATIENCE_S)
         assert service.paths == [ALL_SESSIONS, NEW_SESSIONS, NEW_SESSIONS]
         assert seen[0].answer_bytes == 3 * len("told")
         assert seen[0].span_bytes > len("turn")
@@ -70,7 +64,7 @@ def test_nothing_is_asked_any_more_once_they_stop() -> None:
     service = FakeService()
     with onlookers() as crowd, service.serve() as url:
         with crowd.watch(Watched((), url)):
-            _wait(lambda: bool(service.paths))
+            wait_until(lambda: bool(service.paths), PATIENCE_S)
         asked = len(service.paths)
         time.sleep(READ_S)
         assert len(service.paths) == asked
@@ -88,5 +82,5 @@ def test_an_answer_that_does_not_come_ends_the_measurement() -> None:
 
 def _watch_in_vain(crowd: Onlookers, url: str, service: FakeService) -> None:
     with crowd.watch(Watched((), url)):
-        _wait(lambda: bool(service.paths))
+        wait_until(lambda: bool(service.paths), PATIENCE_S)
         time.sleep(READ_S)

@@ -14,10 +14,10 @@ from ray import serve
 
 from benchmarks import tiny_model
 from benchmarks.live_service import TINY, free_port
-from benchmarks.otlp_receiver import OtlpReceiver, otlp_receiver
 from serve_app import packaged_model, serve_file
 from serve_app.http_message import REPLICA_HEADER, HttpRequest
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
+from tests.otlp_receiver import OtlpReceiver, otlp_receiver
 
 ROOT = Path(__file__).parents[2]
 APP = "warmturn"

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.otlp_receiver import OtlpReceiver, Span
 from serve_app.http_message import REPLICA_HEADER
 from tests.integration.conftest import Service
+from tests.otlp_receiver import OtlpReceiver, Span
 
 NAMES = {"read_prompt", "attempt", "route", "stream", "llm_request"}
 SECRET = "Open sesame"
