@@ -68,7 +68,7 @@ class Admission:
             return Refusal(request.request, session, reason)
         return Park(
             until_s=until_s,
-            order=(True, False, asking.since_s),
+            order=(False, asking.since_s),
             reason=f"waits for a place: {reason}",
             seconds=outcome.seconds,
             booking=replace(outcome.booking, parked=True),

@@ -89,7 +89,7 @@ def _park(picked: Pick, ranked: Sequence[Scored], until_s: float) -> Park:
     missing, needed = candidate.missing_blocks, candidate.needed_blocks
     return Park(
         until_s=until_s,
-        order=(False, mostly_uncached, request.arrived_at_s),
+        order=(mostly_uncached, request.arrived_at_s),
         reason=f"{picked.reason}; waits, as that lacks {missing} of {needed} blocks "
         f"with {candidate.requests} of {candidate.state.max_requests} requests",
         seconds={scored.replica: scored.seconds for scored in ranked},

@@ -78,8 +78,9 @@ class SessionLimit:
     def _are_late(self, most_ratio: float, now_s: float) -> bool:
         """Tell whether more turns are late than that, by more than one standard deviation."""
         ratio = self.late_ratio(now_s)
-        chance = sqrt(most_ratio * (1 - most_ratio) / max(1, len(self._turns)))
-        return ratio is not None and ratio > most_ratio + chance
+        if ratio is None:
+            return False
+        return ratio > most_ratio + sqrt(most_ratio * (1 - most_ratio) / len(self._turns))
 
     def _shrink(self, running: int, now_s: float) -> None:
         late_at = running if self.sessions is None else min(self.sessions, running)

@@ -130,12 +130,12 @@ class Park:
     """A request waits at the router, until `until_s` at most, as its choice has no room for it.
 
     Of those that wait, the least `order` goes first. `booking` is what it adds meanwhile to the
-    cost of the replica it would go to. One that is `held` adds nothing: its session waits for a
-    place among those that run.
+    cost of the replica it would go to. One that is `held` adds nothing, and goes after
+    all others: its session waits for a place among those that run.
     """
 
     until_s: float
-    order: tuple[bool, bool, float]
+    order: tuple[bool, float]
     reason: str
     seconds: Mapping[ReplicaId, ScorerSeconds]
     booking: Booking

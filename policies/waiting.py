@@ -83,7 +83,7 @@ class Waiting:
             for name, (request, park) in self._parked.items()
             if name in again or is_due(park)
         ]
-        candidates.sort(key=lambda parked: parked[0].order)
+        candidates.sort(key=lambda parked: (parked[0].held, parked[0].order))
         for park, request in candidates:
             if request.request in again or is_due(park):
                 yield request

@@ -3,7 +3,7 @@
 from policies.types import RequestId
 
 MAX_TURNS = 50_000
-"""Which take 7 MB. A replica that got no answer tells of an end again some seconds later."""
+"""Which take 6 MB. A replica that got no answer tells of an end again some seconds later."""
 
 
 class EndedTurns:

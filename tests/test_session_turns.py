@@ -25,7 +25,7 @@ def place(records: TurnRecords, name: str, session: str, replica: str = "r1") ->
     turn.client = f"client-{name}"
     records.arrived(turn, 0.0)
     made = make_decision(turn, replica)
-    wait = Park(30.0, (False, False, 0.0), "all are full", made.seconds, made.booking)
+    wait = Park(30.0, (False, 0.0), "all are full", made.seconds, made.booking)
     records.decided(wait, Tunables(), 0.0)
     records.decided(made, Tunables(), 1.0)
 

@@ -294,7 +294,7 @@ def test_fleet_load() -> None:
     in_flight.first_byte(RequestId("q2"))
     parked = make_booking("q3", "r2", uncached_tokens=30, blocks=4, parked=True)
     in_flight.book(parked, 0.0)
-    waiting.add(make_request("q3"), Park(30.0, (False, False, 0.0), "", {}, parked))
+    waiting.add(make_request("q3"), Park(30.0, (False, 0.0), "", {}, parked))
     states = [make_state("r1"), make_state("r2")]
     assert fleet_load(states, in_flight, waiting, 10) == FleetLoad(3, 180, 80)
 
