@@ -188,12 +188,16 @@ class Router:
         self.index.forget(replica, now_s)
         return self._end_turns(self.in_flight.end_replica(replica), now_s)
 
-    def expire(self, now_s: float) -> tuple[Booking, ...]:
-        """Let go of all that is too old; return the requests whose end was never reported."""
+    def expire(self, now_s: float, replicas: int) -> tuple[Booking, ...]:
+        """Let go of all that is too old; return the requests whose end was never reported.
+
+        `replicas` take new requests now.
+        """
         expired = self._end_turns(self.in_flight.expire(now_s), now_s)
         self.index.expire(now_s)
         self.sessions.expire(now_s)
         busy = {session for session, _ in self.in_flight.sessions()} | self.waiting.sessions
+        self.admission.limit.fit(replicas, now_s)
         self.admission.expire(busy, self.waiting.held, self.tunables, now_s)
         return expired
 

@@ -2,7 +2,8 @@
 
 It is found as TCP's CUBIC finds a rate. There is no limit until too many turns are late. Then it is
 a little less than the sessions that run; from there it grows while others wait for a place, fast at
-first, slowly from near the number at which turns were late.
+first, slowly from near the number at which turns were late. When replicas come or go it changes in
+proportion.
 """
 
 from collections import deque
@@ -34,16 +35,17 @@ class SessionLimit:
     def __init__(self) -> None:
         self.sessions: int | None = None
         self._turns: deque[tuple[float, bool]] = deque(maxlen=_RECENT_TURNS)
-        self._late_at_sessions = 0
-        self._shrunk_at_s = -_PERIOD_S
+        self._late_at_sessions = 0.0
+        self._replicas = 0
+        self._judged_from_s = -_PERIOD_S
         self._changed_at_s = -_PERIOD_S
 
     def first_token(self, began_at_s: float, now_s: float, *, late: bool) -> None:
         """Note that a turn got its first token, and whether too late.
 
-        Those that began before the limit last shrank say nothing of it.
+        Those that began before the limit last shrank, or before replicas came or went, say nothing.
         """
-        if began_at_s >= self._shrunk_at_s:
+        if began_at_s >= self._judged_from_s:
             self._turns.append((now_s, late))
 
     def late_ratio(self, now_s: float) -> float | None:
@@ -53,6 +55,17 @@ class SessionLimit:
         if len(self._turns) < _LEAST_TURNS:
             return None
         return sum(late for _, late in self._turns) / len(self._turns)
+
+    def fit(self, replicas: int, now_s: float) -> None:
+        """Change the limit with the number of replicas that take turns; none are no fleet."""
+        before, self._replicas = self._replicas, replicas or self._replicas
+        if before in (0, self._replicas):
+            return
+        self._judge_anew(now_s)
+        if self.sessions is not None:
+            ratio = self._replicas / before
+            self.sessions = max(1, round(self.sessions * ratio))
+            self._late_at_sessions *= ratio
 
     def adapt(self, running: int, waiting: int, most_late_ratio: float, now_s: float) -> None:
         """Change the limit, if it is time, by how it goes with so many sessions that run and wait.
@@ -86,5 +99,8 @@ class SessionLimit:
         late_at = running if self.sessions is None else min(self.sessions, running)
         self._late_at_sessions = late_at
         self.sessions = max(1, int(late_at * (1 - _SHRINK_RATIO)))
-        self._shrunk_at_s = now_s
+        self._judge_anew(now_s)
+
+    def _judge_anew(self, now_s: float) -> None:
+        self._judged_from_s = now_s
         self._turns.clear()

@@ -64,6 +64,6 @@ class EventPeer(Peer):
         """Forget a replica that is gone."""
         self._index.forget(replica, now_s)
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, replicas: int, now_s: float) -> None:
         """Let go of what is too old."""
         self._index.expire(now_s)

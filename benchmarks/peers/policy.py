@@ -46,8 +46,8 @@ class Policy(Protocol):
     def forget(self, replica: ReplicaId, now_s: float) -> None:
         """Note that a replica is gone, with all that it held; it has no requests any more."""
 
-    def tick(self, now_s: float) -> None:
-        """Do what is to be done once a second."""
+    def tick(self, replicas: int, now_s: float) -> None:
+        """Do what is to be done once a second, while so many replicas take requests."""
 
 
 class Peer:
@@ -68,7 +68,7 @@ class Peer:
     def apply(self, batch: EventBatch, now_s: float) -> None:
         """Take no notice."""
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, replicas: int, now_s: float) -> None:
         """Take no notice."""
 
     def forget(self, replica: ReplicaId, now_s: float) -> None:

@@ -51,9 +51,9 @@ class Warmturn:
         """Forget a replica that is gone."""
         self.router.forget(replica, now_s)
 
-    def tick(self, now_s: float) -> None:
+    def tick(self, replicas: int, now_s: float) -> None:
         """Let go of what is too old."""
-        self.router.expire(now_s)
+        self.router.expire(now_s, replicas)
 
 
 def make_warmturn(rng: Random, **settings: float) -> Warmturn:

@@ -93,7 +93,7 @@ class Fleet:
                 case Unpark():
                     self._unpark(now_s)
                 case Tick():
-                    self._policy.tick(now_s)
+                    self._policy.tick(len(self._states()), now_s)
                     if self._operate:
                         self._operate(self, now_s)
                     self._measurements.samples.add(self.engines, now_s)

@@ -32,7 +32,7 @@ def make_overloaded(sessions: int = 20, **tunables: float) -> Router:
     router = Router(Tunables(**tunables))  # type: ignore[arg-type]  # each as its own type
     for number in range(sessions):
         serve(router, f"first-{number}", f"s{number}", at_s=number / 10, ttft_s=9.0)
-    router.expire(20)
+    router.expire(20, replicas=1)
     assert router.admission.limit.sessions == sessions * 19 // 20
     return router
 
@@ -75,6 +75,16 @@ def test_a_new_session_waits_for_a_place() -> None:
     assert let_go(router, 23) == ["q"]
 
 
+def test_new_replicas_let_sessions_in_at_once() -> None:
+    """Those that wait need not until the limit has grown by itself."""
+    router = make_overloaded()
+    held = [f"q{number}" for number in range(30)]
+    for name in held:
+        assert isinstance(ask(router, name, f"new {name}", at_s=21), Park)
+    router.expire(21, replicas=2)
+    assert let_go(router, 22) == held[:19]
+
+
 def test_who_had_no_turn_for_the_longest_time_makes_room() -> None:
     """One place too many was taken: the first session's."""
     router = make_overloaded()
@@ -89,7 +99,7 @@ def test_a_session_with_a_turn_keeps_its_place() -> None:
         serve(router, f"q{number}", f"s{number}", at_s=0, ttft_s=9.0)
     assert isinstance(ask(router, "long", "s0", at_s=1), Decision)
     assert isinstance(router.decide(make_turn("w", "s1", 1), BUSY, 1, Random(0)), Park)
-    router.expire(20)
+    router.expire(20, replicas=1)
     assert isinstance(ask(router, "a", "s0", at_s=21), Decision)
     assert isinstance(ask(router, "b", "s2", at_s=21), Park)
 
@@ -151,7 +161,7 @@ def test_who_never_comes_back_is_forgotten() -> None:
     router = make_overloaded()
     ask(router, "q1", "new1", at_s=21)
     assert let_go(router, 51) == ["not q1"]
-    router.expire(172)
+    router.expire(172, replicas=1)
     ask(router, "q2", "new2", at_s=173)
     ask(router, "q1", "new1", at_s=174)
     leave(router, "s5")
@@ -163,9 +173,9 @@ def test_a_place_is_kept_between_turns_for_a_while() -> None:
     router = Router(Tunables(session_hold_s=60))
     serve(router, "q1", "s1", at_s=0)
     serve(router, "q2", "s2", at_s=30)
-    router.expire(60)
+    router.expire(60, replicas=1)
     assert len(router.admission) == 2
-    router.expire(61)
+    router.expire(61, replicas=1)
     assert len(router.admission) == 1
 
 
@@ -179,7 +189,7 @@ def test_a_slow_machine_is_not_an_overloaded_one() -> None:
         )
         router.decide(request, STATES, 0, Random(0))
         router.first_byte(RequestId(name), 21)
-    router.expire(22)
+    router.expire(22, replicas=1)
     assert router.admission.limit.sessions is None
 
 
@@ -200,5 +210,5 @@ def test_all_may_run_where_any_share_may_be_late() -> None:
     router = Router(Tunables(max_late_ratio=1))
     for number in range(20):
         serve(router, f"q{number}", f"s{number}", at_s=0, ttft_s=99)
-    router.expire(100)
+    router.expire(100, replicas=1)
     assert router.admission.limit.sessions is None

@@ -80,7 +80,7 @@ def test_siblings_stay_together() -> None:
     assert sibling.booking.uncached_tokens == 2
     router.end(RequestId("q1"), 40)
     router.end(RequestId("q2"), 40)
-    router.expire(40)
+    router.expire(40, replicas=1)
     later = decide(router, make_turn("q3", *prompt, session="third"), now_s=40)
     assert later.booking.uncached_tokens == 400 * BLOCK_SIZE + 2
 
@@ -158,7 +158,7 @@ def test_a_synced_home_is_what_its_events_say() -> None:
     prompt = list(range(500))
     decide(router, make_turn("q1", *prompt, session="s"))
     router.end(RequestId("q1"), 1)
-    router.expire(100)
+    router.expire(100, replicas=1)
     again = decide(router, make_turn("q2", *prompt, session="s"), now_s=100)
     assert again.booking.uncached_tokens == 500 * BLOCK_SIZE + 2
 
@@ -181,8 +181,8 @@ def test_ends_that_never_came() -> None:
     """Old requests are released, told of, and end their session's turn."""
     router = make_router(booking_expiry_s=100)
     booking = decide(router, make_turn("q1", 1, session="s")).booking
-    assert router.expire(100) == ()
-    assert router.expire(101) == (booking,)
+    assert router.expire(100, replicas=1) == ()
+    assert router.expire(101, replicas=1) == (booking,)
     known = router.sessions.get(SessionId("s"))
     assert known
     assert known.ended_at_s == 101
@@ -228,9 +228,9 @@ def test_numbers_that_change_apply_to_what_is_known() -> None:
     """Bookings made before are expired by the new limit, and sessions forgotten by it."""
     router = make_router(booking_expiry_s=1000.0, session_expiry_s=1000.0)
     decide(router, make_turn("q1", 1, session="s1"))
-    router.expire(now_s=50)
+    router.expire(50, replicas=1)
     assert len(router.sessions) == 1
     router.tune(Tunables(booking_expiry_s=10.0, session_expiry_s=10.0))
-    assert len(router.expire(now_s=50)) == 1
-    router.expire(now_s=61)
+    assert len(router.expire(50, replicas=1)) == 1
+    router.expire(61, replicas=1)
     assert len(router.sessions) == 0

@@ -110,15 +110,60 @@ def test_it_ends_when_it_is_not_needed() -> None:
     assert limit.sessions is None
 
 
+def test_it_follows_the_number_of_replicas() -> None:
+    """In proportion, as does the number from which on it grows slowly."""
+    limit = make_limit(late=100, of=100)
+    limit.fit(4, 0)
+    limit.adapt(200, 0, MOST, 0)
+    sizes = []
+    for replicas in (8, 6, 6, 0, 6):
+        limit.fit(replicas, 5)
+        sizes.append(limit.sessions)
+    assert sizes == [380, 285, 285, 285, 285]
+    assert grown(limit, periods=2, from_s=10) == [287, 289]
+
+
+def test_turns_of_another_fleet_say_nothing() -> None:
+    """Those that waited for the replicas that came now would make it shrink at once."""
+    limit = make_limit(late=100, of=100)
+    limit.fit(1, 0)
+    limit.adapt(200, 0, MOST, 0)
+    see(limit, late=100, of=100, at_s=8)
+    limit.fit(2, 9)
+    for _ in range(100):
+        limit.first_token(8, 10, late=True)
+    limit.adapt(380, 0, MOST, 11)
+    assert limit.sessions == 380
+
+
+def test_a_fleet_that_grew_is_not_limited_for_what_was_late_before() -> None:
+    """Whether all can run now is told by the turns that begin now."""
+    limit = make_limit(late=100, of=100)
+    limit.fit(1, 0)
+    limit.fit(2, 1)
+    limit.adapt(200, 0, MOST, 2)
+    assert limit.sessions is None
+    see(limit, late=100, of=100, at_s=11)
+    limit.adapt(200, 0, MOST, 12)
+    assert limit.sessions == 190
+
+
 @given(
     st.lists(
-        st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 50), st.integers(0, 9))
+        st.tuples(
+            st.integers(0, 40),
+            st.integers(0, 40),
+            st.integers(0, 50),
+            st.integers(0, 9),
+            st.integers(0, 5),
+        )
     )
 )
-def test_one_may_always_run(story: list[tuple[int, int, int, int]]) -> None:
+def test_one_may_always_run(story: list[tuple[int, int, int, int, int]]) -> None:
     """Whatever comes late: a fleet that lets nobody in would never learn that it could."""
     limit = SessionLimit()
-    for number, (late, in_time, running, waiting) in enumerate(story):
+    for number, (late, in_time, running, waiting, replicas) in enumerate(story):
         see(limit, late, late + in_time, number * 10.0)
+        limit.fit(replicas, number * 10.0)
         limit.adapt(running, waiting, MOST, number * 10.0)
         assert limit.sessions is None or limit.sessions >= 1
