@@ -29,6 +29,6 @@ def make(directory: Path, tokenizer: Path) -> None:
         eos_token_id=2,
         pad_token_id=2,
     )
-    model = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    model = LlamaForCausalLM(config)
     model.save_pretrained(directory)
     AutoTokenizer.from_pretrained(tokenizer).save_pretrained(directory)
