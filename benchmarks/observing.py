@@ -1,69 +1,48 @@
 """What watching a service costs: `python -m benchmarks.observing`.
 
-Two services of one tiny replica each run on this machine; one has every setting that watches. Each
-in turn serves the same sessions, while the other idles. As the watched one does so, its metrics are
-scraped and its console is read. Runs are short and alternate, since the speed of a machine drifts
-from one second to the next by more than what is looked for; the ratio is of all runs together.
-Clients, and the onlookers that scrape, read and take the spans, have the same cores: they slow it
-down too.
+Two services of one tiny replica each run on this machine; one has every setting that watches. Round
+by round they serve the same sessions side by side, since the speed of a machine drifts by more than
+what is looked for, but is the same for both at any moment. Meanwhile the metrics of the watched one
+are scraped and its page of sessions is open.
+
+Compared is the processor time of each one's own processes. What both share, as Serve's proxy and
+Ray's agent, also works for who watches: how much, is measured after each round, with nobody served.
 """
 
 import asyncio
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import httpx
 import msgspec
-import psutil
 import typer
 
 from benchmarks.live_service import ROOT, Fleet, configure, free_port, make_tiny_model
-from benchmarks.onlookers import Onlookers, Watched, onlookers
+from benchmarks.observing_figures import Round, figures
+from benchmarks.onlookers import NEW_SESSIONS, Onlookers, Watched, onlookers
+from benchmarks.processes import SHARED, Processes, routers
 from benchmarks.results import given_command, write_results
 from serve_app import serve_file
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
 
 FLEET = Fleet(replicas=1, blocks=4000, block_size=32)
-CLIENTS = 8
 TURNS = 4
 """Of one session, each of which extends the last."""
 TOKENS = 32
 WORDS = 200
 
-DRAWS = 1000
+LOOKS = 5
+"""So often the page is read, and so often all is scraped, while nobody is served."""
+IDLE_S = 2.0
 
 WATCHED = "watched"
 PLAIN = "plain"
-ENGINE = "VLLM::"
-"""How the names of an engine's processes begin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """How long one service took for the turns of a run, and the processor time for that."""
-
-    took_s: float
-    cpu_s: float
-    """Of services, Ray and clients, but of neither onlookers nor vLLM's engines: two processes of
-    such an engine wait for each other at full speed, so that what they use says nothing."""
-    onlookers_cpu_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The same work on both, one after the other."""
-
-    plain: Run
-    watched: Run
 
 
 def watching(endpoint: str, directory: Path) -> dict[str, Any]:
@@ -72,11 +51,11 @@ def watching(endpoint: str, directory: Path) -> dict[str, Any]:
 
 
 def observing(
-    pairs: Annotated[int, typer.Option(help="Pairs of runs.", min=2)] = 60,
-    sessions: Annotated[int, typer.Option(help="Sessions per run.", min=1)] = CLIENTS,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the pairs here.")] = None,
+    rounds: Annotated[int, typer.Option(help="How often both serve.", min=2)] = 40,
+    sessions: Annotated[int, typer.Option(help="Sessions of each in a round.", min=1)] = 4,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rounds here.")] = None,
 ) -> None:
-    """Measure both services and print what is left of the throughput."""
+    """Measure both services and print what watching adds to the processor time of a turn."""
     port = free_port()
     with onlookers() as crowd, TemporaryDirectory() as directory, local_cluster() as cluster:
         content = both_services(port, watching(crowd.endpoint, Path(directory)))
@@ -85,38 +64,13 @@ def observing(
         for app in (PLAIN, WATCHED):
             for progress in states(cluster, app):
                 print(f"{app}: {progress}", file=sys.stderr)
-        taken = asyncio.run(_measure(f"http://127.0.0.1:{port}", cluster, crowd, pairs, sessions))
-    turns = sessions * TURNS * len(taken)
-    for name, ratio in (("throughput", throughput_ratio), ("processor time", cpu_ratio)):
-        low, high = likely(taken, ratio)
-        print(f"{name}: {ratio(taken):.3f} of that of the plain one ({low:.3f} to {high:.3f})")
-    for app in (PLAIN, WATCHED):
-        runs = [getattr(pair, app) for pair in taken]
-        took_s, cpu_s = sum(run.took_s for run in runs), sum(run.cpu_s for run in runs)
-        print(f"{app}: {turns / took_s:.2f} turns/s, {1000 * cpu_s / turns:.0f} ms of a turn")
-    own_s = sum(pair.watched.onlookers_cpu_s for pair in taken)
-    print(f"onlookers: {1000 * own_s / turns:.1f} ms of a turn")
+        url = f"http://127.0.0.1:{port}"
+        taken = asyncio.run(_measure(url, cluster, crowd, rounds, sessions))
+    for line in figures(taken):
+        print(line)
     if json_file:
         command = given_command("benchmarks.observing")
-        write_results(json_file, command, [asdict(pair) for pair in taken])
-
-
-def throughput_ratio(pairs: Sequence[Pair]) -> float:
-    """Return the throughput of the watched service by that of the plain one, of all runs."""
-    return sum(pair.plain.took_s for pair in pairs) / sum(pair.watched.took_s for pair in pairs)
-
-
-def cpu_ratio(pairs: Sequence[Pair]) -> float:
-    """Return the processor time of the watched service by that of the plain one, of all runs."""
-    return sum(pair.watched.cpu_s for pair in pairs) / sum(pair.plain.cpu_s for pair in pairs)
-
-
-def likely(pairs: Sequence[Pair], ratio: Callable[[Sequence[Pair]], float]) -> tuple[float, float]:
-    """Return between what the ratio of so many pairs lies nine times of ten (a bootstrap)."""
-    rng = Random(0)  # noqa: S311
-    drawn = [ratio(rng.choices(pairs, k=len(pairs))) for _ in range(DRAWS)]
-    low, *_, high = statistics.quantiles(drawn, n=20)
-    return low, high
+        write_results(json_file, command, [asdict(one) for one in taken])
 
 
 def both_services(port: int, watching: dict[str, Any]) -> dict[str, Any]:
@@ -131,72 +85,88 @@ def both_services(port: int, watching: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _measure(
-    url: str, cluster: LocalCluster, crowd: Onlookers, pairs: int, sessions: int
-) -> list[Pair]:
-    taken: list[Pair] = []
+    url: str, cluster: LocalCluster, crowd: Onlookers, rounds: int, sessions: int
+) -> list[Round]:
+    taken: list[Round] = []
     watched = _watched(cluster, f"{url}/{WATCHED}")
+    processes = Processes(routers((PLAIN, WATCHED)), but={crowd.pid})
     async with httpx.AsyncClient(timeout=120) as http:
         model = (await http.get(f"{url}/{PLAIN}/v1/models")).json()["data"][0]["id"]
-        for number in range(pairs + 1):
-            runs: dict[str, Run] = {}
-            for app in (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN):
-                with ExitStack() as looks:
-                    if app == WATCHED:
-                        seen = looks.enter_context(crowd.watch(watched))
-                    runs[app] = await _serve(
-                        http, f"{url}/{app}", model, sessions, number, crowd.pid
-                    )
-            pair = Pair(runs[PLAIN], runs[WATCHED])
-            print(f"pair {number} of {pairs}: {pair}, {seen[0]}", file=sys.stderr)
+        for number in range(rounds + 1):
+            before_s = processes.used_s()
+            with crowd.watch(watched):
+                apps = (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN)
+                served = (_serve(http, f"{url}/{app}", model, sessions, number) for app in apps)
+                took_s = dict(zip(apps, await asyncio.gather(*served), strict=True))
+            used_s = processes.since(before_s)
+            page_s, scrape_s = await _look(http, processes, watched)
+            one = Round(
+                turns=sessions * TURNS,
+                plain_took_s=took_s[PLAIN],
+                watched_took_s=took_s[WATCHED],
+                plain_s=used_s[PLAIN],
+                watched_s=used_s[WATCHED],
+                shared_s=used_s[SHARED],
+                page_s=page_s,
+                scrape_s=scrape_s,
+            )
+            print(f"round {number} of {rounds}: {one}", file=sys.stderr)
             if number:  # the first warms up
-                taken.append(pair)
+                taken.append(one)
     return taken
 
 
 async def _serve(
-    http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int, crowd: int
-) -> Run:
-    """Serve sessions, of which CLIENTS run at a time."""
-    left = iter(range(sessions))
+    http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int
+) -> float:
+    """Serve so many sessions at once, and return how long that took."""
 
-    async def client() -> None:
-        for session in left:
-            name = f"session {session} of {number}"
-            messages = [name + ": " + " ".join(f"w{i}" for i in range(WORDS))]
-            for turn in range(TURNS):
-                messages.append(f"go on {turn}")
-                body = {
-                    "model": model,
-                    "messages": [{"role": "user", "content": text} for text in messages],
-                    "max_tokens": TOKENS,
-                    "ignore_eos": True,
-                    "stream": True,
-                }
-                answer = http.stream(
-                    "POST", f"{url}/v1/chat/completions", json=body, headers={"x-session-id": name}
-                )
-                async with answer as response:
-                    async for _ in response.raise_for_status().aiter_raw():
-                        pass
+    async def client(session: int) -> None:
+        name = f"session {session} of {number}"
+        messages = [name + ": " + " ".join(f"w{i}" for i in range(WORDS))]
+        for turn in range(TURNS):
+            messages.append(f"go on {turn}")
+            body = {
+                "model": model,
+                "messages": [{"role": "user", "content": text} for text in messages],
+                "max_tokens": TOKENS,
+                "ignore_eos": True,
+                "stream": True,
+            }
+            answer = http.stream(
+                "POST", f"{url}/v1/chat/completions", json=body, headers={"x-session-id": name}
+            )
+            async with answer as response:
+                async for _ in response.raise_for_status().aiter_raw():
+                    pass
 
-    began_s, before = time.perf_counter(), _cpu_s(crowd)
-    await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    took_s, after = time.perf_counter() - began_s, _cpu_s(crowd)
-    return Run(took_s, after[0] - before[0], after[1] - before[1])
+    began_s = time.perf_counter()
+    await asyncio.gather(*map(client, range(sessions)))
+    return time.perf_counter() - began_s
 
 
-def _cpu_s(crowd: int) -> tuple[float, float]:
-    """Return the processor time used so far: by all that counts in `Run`, and by the onlookers."""
-    mine = psutil.Process()
-    ours_s = theirs_s = 0.0
-    for one in (mine, *mine.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            if one.pid == crowd:
-                theirs_s += times.user + times.system
-            elif not "".join(one.cmdline()).startswith(ENGINE):
-                ours_s += times.user + times.system
-    return ours_s, theirs_s
+async def _look(
+    http: httpx.AsyncClient, processes: Processes, watched: Watched
+) -> tuple[float, float]:
+    """Return what shared processes need for one answer to the page, and for one scrape.
+
+    That is beyond what they need anyway.
+    """
+
+    async def rate(addresses: Sequence[str]) -> tuple[float, float]:
+        """Return the processor time used, and for how long."""
+        began_s, before_s = time.perf_counter(), processes.used_s()
+        for address in addresses:
+            (await http.get(address)).raise_for_status()
+        if not addresses:
+            await asyncio.sleep(IDLE_S)
+        return processes.since(before_s)[SHARED], time.perf_counter() - began_s
+
+    idle_s, for_s = await rate(())
+    page_s, read_s = await rate([f"{watched.console}/{NEW_SESSIONS}"] * LOOKS)
+    scrape_s, scraped_s = await rate([*watched.targets] * LOOKS)
+    anyway = idle_s / for_s
+    return (page_s - anyway * read_s) / LOOKS, (scrape_s - anyway * scraped_s) / LOOKS
 
 
 def _watched(cluster: LocalCluster, url: str) -> Watched:

@@ -31,10 +31,11 @@ SPANS = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is scraped, and where the page asks for news."""
+    """What is scraped, and where the page asks for news; the latter how often, in seconds."""
 
     targets: tuple[str, ...]
     console: str
+    read_s: float = READ_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ async def _obey(pipe: Any, receiver: _SpanReceiver) -> None:
             asked = ([f"{watched.console}/{path}"] for path in page)
             tasks = [
                 asyncio.create_task(_read(http, repeat(watched.targets), SCRAPE_S, came)),
-                asyncio.create_task(_read(http, asked, READ_S, came)),
+                asyncio.create_task(_read(http, asked, watched.read_s, came)),
             ]
             pipe.send(None)
             await asyncio.to_thread(pipe.recv)

@@ -9,11 +9,17 @@ from threading import Thread
 
 import pytest
 
-from benchmarks.onlookers import ALL_SESSIONS, NEW_SESSIONS, READ_S, Onlookers, Watched, onlookers
+from benchmarks.onlookers import ALL_SESSIONS, NEW_SESSIONS, Onlookers, Watched, onlookers
 from serve_app import tracing
 from tests.patience import wait_until
 
 PATIENCE_S = 30.0
+READ_S = 0.2
+
+
+def _page(url: str) -> Watched:
+    """Return a page that is in a hurry."""
+    return Watched((), url, READ_S)
 
 
 @dataclass(slots=True)
@@ -49,13 +55,16 @@ def test_the_page_asks_for_all_and_then_for_news() -> None:
     """So it does in a browser; the bytes of its answers and of spans are counted."""
     service = FakeService()
     with onlookers() as crowd, service.serve() as url:
-        with crowd.watch(Watched((), url)) as seen:
+        with crowd.watch(_page(url)) as seen:
             with tracing.span(tracing.tracer(crowd.endpoint), "turn"):
                 pass
             tracing.close(tracing.provider(crowd.endpoint), PATIENCE_S)
             wait_until(lambda: len(service.paths) >= 3, PATIENCE_S)
-        assert service.paths == [ALL_SESSIONS, NEW_SESSIONS, NEW_SESSIONS]
-        assert seen[0].answer_bytes == 3 * len("told")
+        first, *later = service.paths
+        assert first == ALL_SESSIONS
+        assert set(later) == {NEW_SESSIONS}
+        told = len("told")  # the last one may not have been heard out
+        assert seen[0].answer_bytes in (told * len(later), told * len(service.paths))
         assert seen[0].span_bytes > len("turn")
 
 
@@ -63,12 +72,12 @@ def test_nothing_is_asked_any_more_once_they_stop() -> None:
     """What they saw is told again from nothing the next time."""
     service = FakeService()
     with onlookers() as crowd, service.serve() as url:
-        with crowd.watch(Watched((), url)):
+        with crowd.watch(_page(url)):
             wait_until(lambda: bool(service.paths), PATIENCE_S)
         asked = len(service.paths)
         time.sleep(READ_S)
         assert len(service.paths) == asked
-        with crowd.watch(Watched((), url)) as seen:
+        with crowd.watch(Watched((), url, read_s=3600)) as seen:
             pass
         assert (seen[0].answer_bytes, seen[0].span_bytes) == (0, 0)
 
@@ -81,6 +90,6 @@ def test_an_answer_that_does_not_come_ends_the_measurement() -> None:
 
 
 def _watch_in_vain(crowd: Onlookers, url: str, service: FakeService) -> None:
-    with crowd.watch(Watched((), url)):
+    with crowd.watch(_page(url)):
         wait_until(lambda: bool(service.paths), PATIENCE_S)
         time.sleep(READ_S)
