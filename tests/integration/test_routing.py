@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Collection
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import ray
 
 from benchmarks import simulate
+from benchmarks.exchange import Exchange
 from benchmarks.live_figures import figures
 from benchmarks.live_replay import Client
 from benchmarks.live_sessions import Pace, made_up
@@ -32,7 +34,8 @@ from tests.integration.conftest import APP, BLOCK_TOKENS, MAX_ONGOING, Service, 
 
 REPLICA, SESSION = REPLICA_HEADER.decode(), SESSION_HEADER.decode()
 CACHED, EXPECTED = CACHED_HEADER.decode(), EXPECTED_HEADER.decode()
-WARM_WITHIN_S = 5.0
+WARM_WITHIN_S = 15.0
+"""5 s on a quiet machine; the process of the new one has to start beside busy engines."""
 CONTEXT = " ".join(f"file{i}.py defines f{i}(x), which returns x + {i}." for i in range(60))
 
 
@@ -83,6 +86,10 @@ async def test_the_index_agrees_with_the_engines(
     assert found["captured_ratio"] > 0.95
 
 
+def _sent_s(exchange: Exchange) -> float:
+    return exchange.sent_s
+
+
 async def test_a_recorded_run_is_replayed(
     service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,18 +110,19 @@ async def test_a_recorded_run_is_replayed(
     trace = tmp_path / "turns.jsonl"
     trace.write_text("".join(lines))
     sessions = {one.session: one for one in read_sessions(trace)}
-    pauses = {name: [one.think_s for one in found.requests] for name, found in sessions.items()}
-    sent = {str(name): [turn.think_s for turn in one.turns] for name, one in scripts.items()}
-    for name, found in pauses.items():
-        assert found[1:] == pytest.approx(sent[name][1:], abs=0.3)
+    for name, found in sessions.items():
+        own = sorted((one for one in replay.exchanges if one.session == name), key=_sent_s)
+        for recorded, (before, after) in zip(found.requests[1:], pairwise(own), strict=True):
+            paused_s, ttft_s = after.sent_s - before.ended_s, after.first_token_s - after.sent_s
+            assert paused_s - 0.05 <= recorded.think_s <= paused_s + ttft_s + 0.3
     simulate.main(
         trace, tmp_path / "out.json", policies="warmturn", replicas=2, load="4",
         minutes=3.0, warm_up_minutes=0.5, merged_blocks=1,
     )  # fmt: skip
     [row] = json.loads((tmp_path / "out.json").read_text())["results"]
-    recorded = [json.loads(line) for line in lines]
-    hit = sum(one.get("cached_tokens", 0) for one in recorded)
-    hit_ratio = hit / sum(one["prompt_tokens"] for one in recorded)
+    turns = [json.loads(line) for line in lines]
+    hit = sum(one.get("cached_tokens", 0) for one in turns)
+    hit_ratio = hit / sum(one["prompt_tokens"] for one in turns)
     with capsys.disabled():
         print(f"\nhit ratio {hit_ratio:.3f} as recorded, {row['hit_ratio']:.3f} simulated")
     assert row["hit_ratio"] == pytest.approx(hit_ratio, abs=0.06)

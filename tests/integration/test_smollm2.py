@@ -42,7 +42,7 @@ def client(smollm2_service: Service) -> openai.OpenAI:
 
 
 def _agent_prompt(number: int) -> list[ChatCompletionMessageParam]:
-    lines = [f"file{i}.py defines f{i}(x), which returns x + {i}." for i in range(50)]
+    lines = [f"file{i}.py defines f{i}(x), which returns x + {i}." for i in range(100)]
     system = f"You are coding agent number {number}. " + "\n".join(lines)
     question = "What is the capital of France?"
     return [{"role": "system", "content": system}, {"role": "user", "content": question}]
@@ -67,8 +67,8 @@ def test_the_second_turn_starts_three_times_sooner(
         stranger = [*_agent_prompt(number + 100)[:1], *messages[1:]]
         cold.append(ask(client, smollm2.name, stranger, {"X-Session-ID": f"cold-{number}"}))
         assert "Paris" in first.answer
-    assert min(turn.prompt_tokens for turn in cold + warm) > 1000
-    assert min(turn.cached_tokens for turn in warm) > 900
+    assert min(turn.prompt_tokens for turn in cold + warm) > 2000
+    assert min(turn.cached_tokens for turn in warm) > 1900
     assert max(turn.cached_tokens for turn in cold) < 100
     ratio = statistics.median(t.ttft_s for t in cold) / statistics.median(t.ttft_s for t in warm)
     with capsys.disabled():
