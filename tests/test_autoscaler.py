@@ -97,7 +97,7 @@ def test_a_router_that_fails(clock: Clock, caplog: pytest.LogCaptureFixture) -> 
             policy.answers[-1].set_exception(RuntimeError("gone"))
             assert policy(ctx()) == (2, {})
             clock.now_s += PERIOD_S + 0.1
-    assert [record.message.count("gone") for record in caplog.records] == [1]
+    assert sum(record.message.count("gone") for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"target_hit": 1}, {"calm_s": "soon"}])

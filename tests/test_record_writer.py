@@ -114,7 +114,8 @@ def test_a_disk_that_fails_is_told_of_once(
         writer.offer(make_finished("a", 1, 2))
     until(lambda: counts.failed == 3)
     assert writer.error == str(error)
-    assert len(caplog.records) == 1
+    # Threads of other tests may still tell of spans.
+    assert len([one for one in caplog.records if one.name == record_writer.__name__]) == 1
     file.error = None
     writer.offer(make_finished("a", 1, 2))
     until(lambda: counts.recorded == 2)
