@@ -94,7 +94,7 @@ async def _measure(
         model = (await http.get(f"{url}/{PLAIN}/v1/models")).json()["data"][0]["id"]
         for number in range(rounds + 1):
             before_s = processes.used_s()
-            with crowd.watch(watched):
+            with crowd.watch(watched) as seen:
                 apps = (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN)
                 served = (_serve(http, f"{url}/{app}", model, sessions, number) for app in apps)
                 took_s = dict(zip(apps, await asyncio.gather(*served), strict=True))
@@ -110,7 +110,7 @@ async def _measure(
                 page_s=page_s,
                 scrape_s=scrape_s,
             )
-            print(f"round {number} of {rounds}: {one}", file=sys.stderr)
+            print(f"round {number} of {rounds}: {one}, {seen[0]}", file=sys.stderr)
             if number:  # the first warms up
                 taken.append(one)
     return taken

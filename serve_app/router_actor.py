@@ -245,10 +245,10 @@ class RouterActor:
         running = (request for replica in self._fleet for request in self._fleet.turns(replica))
         waiting = (one.request for one in self._router.waiting.bookings())
         self._turns.expire(chain(running, waiting), now_s)
-        ready = sum(not state.draining for state in self._fleet.states())
-        self._router.expire(now_s, ready)
+        states = self._fleet.states()
+        self._router.expire(now_s, sum(not state.draining for state in states))
         if self._observer:
-            self._observer.look(self._fleet.states(), self._router, now_s)
+            self._observer.look(states, self._router, now_s)
         self._scaling.expire(now_s)
         self._place_waiting(now_s)
         if now_s - self._called_at_s > self._idle_end_s:

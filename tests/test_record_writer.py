@@ -3,7 +3,6 @@
 import base64
 import json
 import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +18,7 @@ from serve_app.record_counts import RecordCounts
 from serve_app.record_writer import FinishedTurn, RecordWriter
 from serve_app.recorded_turn import RecordedTurn, pack, same_blocks, unpack
 from serve_app.replica_report import Outcome
+from tests.patience import wait_until
 
 
 def make_finished(session: str, *hashes: int, size_bytes: int = 100) -> FinishedTurn:
@@ -62,10 +62,7 @@ class FakeFile:
 
 def until(condition: Callable[[], Any]) -> None:
     """Wait for the writer's thread."""
-    deadline_s = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.002)
+    wait_until(lambda: bool(condition()), within_s=5)
 
 
 def same(lines: list[dict[str, Any]]) -> list[int]:

@@ -580,9 +580,7 @@ def test_a_turn_that_runs_keeps_its_beginning(start: Start, tmp_path: Path) -> N
     assert found == 2
     old_ns = files(tmp_path)[-1].stat().st_mtime_ns
     first.step("turn 2")
-    until_s = time.monotonic() + 20
-    while files(tmp_path)[-1].stat().st_mtime_ns == old_ns and time.monotonic() < until_s:
-        time.sleep(0.001)
+    wait_until(lambda: files(tmp_path)[-1].stat().st_mtime_ns != old_ns)
     second.compute("another", keys_of(3, 4), [*range(4)])
     second.settle()
     assert len(files(tmp_path)) < 14
