@@ -1,15 +1,17 @@
 """What watching a service costs: `python -m benchmarks.observing`.
 
-Two services of one tiny replica each run on this machine; one has every setting that watches. Round
-by round they serve the same sessions side by side, since the speed of a machine drifts by more than
-what is looked for, but is the same for both at any moment. Meanwhile the metrics of the watched one
-are scraped and its page of sessions is open.
+Two services of one tiny replica each run on this machine; one has every setting that watches. In
+each round both are kept busy side by side, since the speed of a machine drifts by more than what is
+looked for, but is the same for both at any moment. Meanwhile the metrics of the watched one are
+scraped and its page of sessions is open.
 
-Compared is the processor time of each one's own processes. What both share, as Serve's proxy and
-Ray's agent, also works for who watches: how much, is measured after each round, with nobody served.
+Compared are the turns that each served in that time, and the processor time of each one's own
+processes. What both share, as Serve's proxy and Ray's agent, also works for who watches: how much,
+is measured after each round, with nobody served.
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -23,19 +25,18 @@ import httpx
 import msgspec
 import typer
 
+from benchmarks.busy_clients import Answered, keep_busy
 from benchmarks.live_service import ROOT, Fleet, configure, free_port, make_tiny_model
-from benchmarks.observing_figures import Round, figures
-from benchmarks.onlookers import NEW_SESSIONS, Onlookers, Watched, onlookers
+from benchmarks.observing_figures import Round, Served, figures
+from benchmarks.onlookers import NEW_SESSIONS, SCRAPE_S, Onlookers, Watched, onlookers
 from benchmarks.processes import SHARED, Processes, routers
 from benchmarks.results import given_command, write_results
 from serve_app import serve_file
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
 
 FLEET = Fleet(replicas=1, blocks=4000, block_size=32)
-TURNS = 4
-"""Of one session, each of which extends the last."""
-TOKENS = 32
-WORDS = 200
+BUSY_S = SCRAPE_S
+"""How long both are, in a round."""
 
 LOOKS = 5
 """So often the page is read, and so often all is scraped, while nobody is served."""
@@ -51,11 +52,11 @@ def watching(endpoint: str, directory: Path) -> dict[str, Any]:
 
 
 def observing(
-    rounds: Annotated[int, typer.Option(help="How often both serve.", min=2)] = 40,
-    sessions: Annotated[int, typer.Option(help="Sessions of each in a round.", min=1)] = 4,
+    rounds: Annotated[int, typer.Option(help="How often both serve.", min=2)] = 24,
+    sessions: Annotated[int, typer.Option(help="Sessions of each at a time.", min=1)] = 4,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the rounds here.")] = None,
 ) -> None:
-    """Measure both services and print what watching adds to the processor time of a turn."""
+    """Measure both services and print what part of its throughput a watched one loses."""
     port = free_port()
     with onlookers() as crowd, TemporaryDirectory() as directory, local_cluster() as cluster:
         content = both_services(port, watching(crowd.endpoint, Path(directory)))
@@ -66,7 +67,7 @@ def observing(
                 print(f"{app}: {progress}", file=sys.stderr)
         url = f"http://127.0.0.1:{port}"
         taken = asyncio.run(_measure(url, cluster, crowd, rounds, sessions))
-    for line in figures(taken):
+    for line in figures(taken, os.cpu_count() or 1):
         print(line)
     if json_file:
         command = given_command("benchmarks.observing")
@@ -93,22 +94,14 @@ async def _measure(
     async with httpx.AsyncClient(timeout=120) as http:
         model = (await http.get(f"{url}/{PLAIN}/v1/models")).json()["data"][0]["id"]
         for number in range(rounds + 1):
-            before_s = processes.used_s()
+            began_s, before_s = time.perf_counter(), processes.used_s()
             with crowd.watch(watched) as seen:
-                apps = (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN)
-                served = (_serve(http, f"{url}/{app}", model, sessions, number) for app in apps)
-                took_s = dict(zip(apps, await asyncio.gather(*served), strict=True))
-            used_s = processes.since(before_s)
+                answered = await _keep_both_busy(http, url, model, sessions, number)
+            took_s, used_s = time.perf_counter() - began_s, processes.since(before_s)
             page_s, scrape_s = await _look(http, processes, watched)
+            served = {app: Served(answered[app], used_s[app]) for app in answered}
             one = Round(
-                turns=sessions * TURNS,
-                plain_took_s=took_s[PLAIN],
-                watched_took_s=took_s[WATCHED],
-                plain_s=used_s[PLAIN],
-                watched_s=used_s[WATCHED],
-                shared_s=used_s[SHARED],
-                page_s=page_s,
-                scrape_s=scrape_s,
+                **served, took_s=took_s, shared_s=used_s[SHARED], page_s=page_s, scrape_s=scrape_s
             )
             print(f"round {number} of {rounds}: {one}, {seen[0]}", file=sys.stderr)
             if number:  # the first warms up
@@ -116,33 +109,16 @@ async def _measure(
     return taken
 
 
-async def _serve(
+async def _keep_both_busy(
     http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int
-) -> float:
-    """Serve so many sessions at once, and return how long that took."""
-
-    async def client(session: int) -> None:
-        name = f"session {session} of {number}"
-        messages = [name + ": " + " ".join(f"w{i}" for i in range(WORDS))]
-        for turn in range(TURNS):
-            messages.append(f"go on {turn}")
-            body = {
-                "model": model,
-                "messages": [{"role": "user", "content": text} for text in messages],
-                "max_tokens": TOKENS,
-                "ignore_eos": True,
-                "stream": True,
-            }
-            answer = http.stream(
-                "POST", f"{url}/v1/chat/completions", json=body, headers={"x-session-id": name}
-            )
-            async with answer as response:
-                async for _ in response.raise_for_status().aiter_raw():
-                    pass
-
-    began_s = time.perf_counter()
-    await asyncio.gather(*map(client, range(sessions)))
-    return time.perf_counter() - began_s
+) -> dict[str, Answered]:
+    """Return what each answered in a round, of which each other is begun by the watched one."""
+    apps = (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN)
+    name = f"round {number}"
+    answered = await asyncio.gather(
+        *(keep_busy(http, f"{url}/{app}", model, sessions, name, BUSY_S) for app in apps)
+    )
+    return dict(zip(apps, answered, strict=True))
 
 
 async def _look(

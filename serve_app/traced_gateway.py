@@ -3,9 +3,8 @@
 The spans of a turn, the last of which is vLLM's own:
 
     POST /v1/messages ─┬ read_prompt
-                       ├ attempt: one per replica tried, until its first byte ─┬ route
-                       │                                                       └ llm_request
-                       └ stream: the rest of the answer
+                       └ attempt: one per replica tried, until its first byte ─┬ route
+                                                                               └ llm_request
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -25,6 +24,7 @@ from opentelemetry.semconv.attributes.http_attributes import (
 from opentelemetry.semconv.attributes.url_attributes import URL_PATH, URL_SCHEME
 from opentelemetry.semconv.attributes.user_agent_attributes import USER_AGENT_ORIGINAL
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, get_current_span, use_span
+from opentelemetry.util.types import AttributeValue
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from policies.types import SessionId
@@ -32,7 +32,7 @@ from serve_app.http_message import REPLICA_HEADER, SESSION_HEADER, Headers, Http
 from serve_app.passthrough import ReplicasLike, TurnsLike
 from serve_app.route_request import RouteRequest
 from serve_app.session_id import NO_JSON
-from serve_app.tracing import CANCELLED, carried, carrying, fail, span
+from serve_app.tracing import CANCELLED, carried, carrying, fail, known, span
 from serve_app.turns import is_turn
 
 SESSION = "warmturn.session"
@@ -56,8 +56,8 @@ class TracedGateway:
             return
         headers: Headers = tuple(scope["headers"])
         context = carried(headers)
-        with span(self._tracer, f"POST {path}", context, SpanKind.SERVER) as turn:
-            turn.set_attributes(_request_attributes(scope, path, headers))
+        asked = _asked(scope, path, headers)
+        with span(self._tracer, f"POST {path}", context, SpanKind.SERVER, asked) as turn:
             is_answered = False
 
             async def sent(message: Message) -> None:
@@ -87,24 +87,17 @@ class TracedTurns:
         if not is_turn(request.method, request.path):
             return await self._turns.read(request, session, sent)
         whole = get_current_span()
-        if session is not None:
-            whole.set_attribute(SESSION, session)
-        if whole.is_recording() and (model := _model(request.body)):
-            whole.set_attribute(MODEL, model)
+        if whole.is_recording():
+            whole.set_attributes(known({SESSION: session, MODEL: _model(request.body)}))
         with span(self._tracer, "read_prompt") as reading:
             request, turn = await self._turns.read(request, session, sent)
-            if turn and turn.not_rendered is not None:
-                reading.set_attribute("warmturn.not_rendered", turn.not_rendered)
-            elif turn and len(turn.hashes):
-                reading.set_attribute(INPUT_TOKENS, turn.prompt_tokens)
-            if turn and turn.prefix_break:
-                reading.set_attribute("warmturn.prefix_break", turn.prefix_break.kind.value)
-                reading.set_attribute("warmturn.lost_tokens", turn.prefix_break.lost_tokens)
+            if turn:
+                reading.set_attributes(_read(turn))
         return request, turn
 
 
 class TracedReplicas:
-    """Replicas, with spans for each attempt and for the stream, which are told to the replica."""
+    """Replicas, with a span for each attempt, of which the replica is told."""
 
     def __init__(self, replicas: ReplicasLike, tracer: Tracer) -> None:
         self._replicas = replicas
@@ -126,14 +119,13 @@ class TracedReplicas:
             async def body(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
                 first = await anext(pieces, b"")
                 trying.close()
-                with span(self._tracer, "stream", context):
-                    try:
-                        yield first
-                        async for piece in pieces:
-                            yield piece
-                    except BaseException as error:
-                        fail(whole, error)
-                        raise
+                try:
+                    yield first
+                    async for piece in pieces:
+                        yield piece
+                except BaseException as error:
+                    fail(whole, error)
+                    raise
 
             request = replace(request, headers=carrying(request.headers, attempt))
             async with (
@@ -163,7 +155,7 @@ def _model(body: bytes) -> str | None:
     return model if isinstance(model, str) else None
 
 
-def _request_attributes(scope: Scope, path: str, headers: Headers) -> dict[str, str]:
+def _asked(scope: Scope, path: str, headers: Headers) -> dict[str, AttributeValue]:
     values = {name: value.decode("latin-1") for name, value in headers}
     return {
         HTTP_REQUEST_METHOD: scope["method"],
@@ -176,14 +168,25 @@ def _request_attributes(scope: Scope, path: str, headers: Headers) -> dict[str, 
     }
 
 
+def _read(turn: RouteRequest) -> dict[str, AttributeValue]:
+    is_counted = turn.not_rendered is None and len(turn.hashes)
+    broken = turn.prefix_break
+    return known(
+        {
+            INPUT_TOKENS: turn.prompt_tokens if is_counted else None,
+            "warmturn.not_rendered": turn.not_rendered,
+            "warmturn.prefix_break": broken and broken.kind.value,
+            "warmturn.lost_tokens": broken and broken.lost_tokens,
+        }
+    )
+
+
 def _answered(span: Span, status: int, headers: Headers, first_error: int) -> None:
     """Note an answer: whose fault a status is depends on the side that sees it."""
-    values = dict(headers)
-    span.set_attribute(HTTP_RESPONSE_STATUS_CODE, status)
-    if REPLICA_HEADER in values:
-        span.set_attribute(REPLICA, values[REPLICA_HEADER].decode("latin-1"))
-    if SESSION_HEADER in values:
-        span.set_attribute(SESSION, unquote(values[SESSION_HEADER].decode("latin-1")))
+    values = {name: value.decode("latin-1") for name, value in headers}
+    session = values.get(SESSION_HEADER)
+    told = {REPLICA: values.get(REPLICA_HEADER), SESSION: session and unquote(session)}
+    span.set_attributes({HTTP_RESPONSE_STATUS_CODE: status, **known(told)})
     if status >= first_error:
         span.set_attribute(ERROR_TYPE, str(status))
         span.set_status(StatusCode.ERROR)

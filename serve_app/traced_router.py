@@ -9,7 +9,7 @@ from serve_app.http_message import HttpRequest
 from serve_app.kv_router import KVRouter
 from serve_app.route_request import Placement, RouteRequest
 from serve_app.traced_gateway import REPLICA, SESSION
-from serve_app.tracing import carried, span, tracer
+from serve_app.tracing import carried, known, span, tracer
 
 
 class TracedKVRouter(KVRouter):
@@ -38,16 +38,15 @@ class TracedKVRouter(KVRouter):
 
 def placed(placement: Placement) -> dict[str, AttributeValue]:
     """Return where a turn goes and why; where the router was silent, only where."""
-    found: dict[str, AttributeValue | None] = {
-        REPLICA: placement.replica,
-        SESSION: placement.session,
-        "warmturn.expected_cached_tokens": placement.expected_cached_tokens,
-    }
-    if why := placement.why:
-        found |= {
-            "warmturn.rule": why.rule.value,
-            "warmturn.reason": why.reason,
-            "warmturn.expected_ttft_s": why.expected_ttft_s,
-            "warmturn.waited_s": why.waited_s,
+    why = placement.why
+    return known(
+        {
+            REPLICA: placement.replica,
+            SESSION: placement.session,
+            "warmturn.expected_cached_tokens": placement.expected_cached_tokens,
+            "warmturn.rule": why and why.rule.value,
+            "warmturn.reason": why and why.reason,
+            "warmturn.expected_ttft_s": why and why.expected_ttft_s,
+            "warmturn.waited_s": why and why.waited_s,
         }
-    return {name: value for name, value in found.items() if value is not None}
+    )

@@ -7,7 +7,7 @@ in vLLM, which has a tracer of its own in each replica.
 import atexit
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
 
 from serve_app.http_message import Headers
 
@@ -73,10 +74,14 @@ def close(made: trace.TracerProvider, within_s: float = FLUSH_S) -> None:
 
 @contextmanager
 def span(
-    tracer: Tracer, name: str, context: Context | None = None, kind: SpanKind = SpanKind.INTERNAL
+    tracer: Tracer,
+    name: str,
+    context: Context | None = None,
+    kind: SpanKind = SpanKind.INTERNAL,
+    attributes: Mapping[str, AttributeValue] | None = None,
 ) -> Iterator[Span]:
     """Measure what is done inside, below the current span or that of `context`."""
-    opened = tracer.start_span(name, context, kind)
+    opened = tracer.start_span(name, context, kind, attributes)
     try:
         yield opened
     except BaseException as error:
@@ -84,6 +89,11 @@ def span(
         raise
     finally:
         opened.end()
+
+
+def known(attributes: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
+    """Return those that have a value."""
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def fail(span: Span, error: BaseException) -> None:

@@ -104,7 +104,7 @@ def _by_parent(spans: tuple[ReadableSpan, ...]) -> dict[str | None, list[str]]:
 
 
 async def test_the_spans_of_a_turn(tracer: Tracer, exporter: InMemorySpanExporter) -> None:
-    """The prompt is read, a replica tried, its answer streamed; the replica is told the attempt."""
+    """The prompt is read, and a replica tried, which is told the attempt."""
     replicas = FakeReplicas(OK)
     async with _client(replicas, tracer) as client:
         answer = await client.post(
@@ -115,7 +115,7 @@ async def test_the_spans_of_a_turn(tracer: Tracer, exporter: InMemorySpanExporte
     assert answer.content == b"data: 1\n\ndata: 2\n\n"
     spans = exporter.get_finished_spans()
     whole = f"POST {CHAT}"
-    assert _by_parent(spans) == {None: [whole], whole: ["read_prompt", "attempt", "stream"]}
+    assert _by_parent(spans) == {None: [whole], whole: ["read_prompt", "attempt"]}
     assert {span.status.status_code for span in spans} == {StatusCode.UNSET}
     said = {span.name: _attributes(span) for span in spans}
     assert said == {
@@ -142,7 +142,6 @@ async def test_the_spans_of_a_turn(tracer: Tracer, exporter: InMemorySpanExporte
             "warmturn.replica": "r1",
             "warmturn.session": "café",
         },
-        "stream": {},
     }
     attempt = next(span for span in spans if span.name == "attempt")
     assert attempt.context
@@ -164,7 +163,7 @@ async def test_the_trace_of_a_client_goes_on(
     _, trace, _, told_flags = told[b"traceparent"].decode().split("-")
     assert (trace, told_flags, told[b"tracestate"]) == (TRACE, flags, b"vendor=1")
     spans = exporter.get_finished_spans()
-    assert len(spans) == 4 * is_sampled
+    assert len(spans) == 3 * is_sampled
     roots = [one.parent for one in spans if one.parent and one.parent.is_remote]
     assert [f"{root.span_id:016x}" for root in roots] == ["b7ad6b7169203331"] * is_sampled
 
@@ -206,7 +205,6 @@ async def test_failures(
     errors = {span.name: _attributes(span).get("error.type") for span in _failed(exporter)}
     assert errors.get("attempt") == attempt_error
     assert errors.get(f"POST {CHAT}") == whole_error
-    assert errors.get("stream") == (whole_error if attempt_error is None else None)
 
 
 def _failed(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
@@ -239,7 +237,7 @@ async def test_a_client_that_hangs_up(tracer: Tracer, exporter: InMemorySpanExpo
     assert replicas.aborted == 1
     spans = exporter.get_finished_spans()
     cut = [span.name for span in spans if _attributes(span).get("warmturn.cancelled")]
-    assert cut == ["stream", f"POST {CHAT}"]
+    assert cut == [f"POST {CHAT}"]
 
 
 async def test_a_client_that_leaves_before_its_answer(

@@ -4,22 +4,31 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.observing_figures import Round, cost, figures, likely
+from benchmarks.busy_clients import Answered
+from benchmarks.observing_figures import (
+    Round,
+    Served,
+    cost,
+    figures,
+    likely,
+    side_by_side,
+    throughput,
+)
 from benchmarks.onlookers import READ_S, SCRAPE_S
 
+PAGE_S, SCRAPES_S = 0.02, 0.15
 
-def _round(slowness: float = 1.0) -> Round:
-    """Return a round in which a fast machine serves 5 turns/s, and one that takes so many times."""
-    page_s, scrape_s, lasted_s = slowness * 0.02, slowness * 0.15, slowness * 4.0
+
+def _round(took_s: float = 4.0) -> Round:
+    """Return a round of 20 turns, 100 ms each and 120 if watched, and 20 in what is shared."""
+    looked_s = took_s * (PAGE_S / READ_S + SCRAPES_S / SCRAPE_S)
     return Round(
-        turns=10,
-        plain_took_s=slowness * 3.0,
-        watched_took_s=lasted_s,
-        plain_s=slowness * 1.0,
-        watched_s=slowness * 1.1,
-        shared_s=slowness * 0.4 + lasted_s * (page_s / READ_S + scrape_s / SCRAPE_S),
-        page_s=page_s,
-        scrape_s=scrape_s,
+        plain=Served(Answered(12, 10.0), used_s=1.2),
+        watched=Served(Answered(8, 7.5), used_s=0.96),
+        took_s=took_s,
+        shared_s=20 * 0.02 + looked_s,
+        page_s=PAGE_S,
+        scrape_s=SCRAPES_S,
     )
 
 
@@ -30,36 +39,45 @@ def test_each_part_is_of_one_turn() -> None:
     """The page and scrapes come as often as their periods fit the turns that are served."""
     found = cost([ROUND, ROUND])
     assert found.plain == pytest.approx(100 + 20)  # what is shared serves both
-    assert found.own == pytest.approx(10)
-    assert found.page == pytest.approx(1000 * 0.02 / READ_S / 5)
-    assert found.scrapes == pytest.approx(1000 * 0.15 / SCRAPE_S / 5)
-    assert found.ratio == pytest.approx(1 + (10 + 2 + 2) / 120)
+    assert found.own == pytest.approx(20)
+    assert found.page == pytest.approx(1000 * PAGE_S / READ_S / 5)
+    assert found.scrapes == pytest.approx(1000 * SCRAPES_S / SCRAPE_S / 5)
+    assert found.ratio == pytest.approx(1 + (20 + 2 + 2) / 120)
 
 
-def test_a_slow_moment_counts_by_what_it_took() -> None:
-    """Where all takes four times as long, spans cost the same share; who looks comes more often."""
-    slow = cost([_round(4.0)])
-    assert slow.own == pytest.approx(4 * cost([ROUND]).own)
-    assert slow.page == pytest.approx(16 * cost([ROUND]).page)
-    both = cost([ROUND, _round(4.0)])
-    assert both.own / both.plain == pytest.approx(10 / 120)
-    assert both.page == pytest.approx((slow.page + cost([ROUND]).page) / 2)
+def test_a_slow_round_has_more_of_who_looks() -> None:
+    """As they come by the clock; what a turn costs itself does not depend on that."""
+    slow = cost([_round(16.0)])
+    assert (slow.plain, slow.own) == pytest.approx((120, 20))
+    assert (slow.page, slow.scrapes) == pytest.approx((8, 8))
+    assert cost([ROUND, _round(16.0)]).page == pytest.approx((2 + 8) / 2)
+
+
+def test_throughput_is_what_watching_leaves_of_a_machine() -> None:
+    """Both services had 4 s of each processor for 20 turns, half of which 20 ms were added to."""
+    assert side_by_side([ROUND, ROUND]) == pytest.approx(0.75)
+    plain_ms = 200 - 10 - 2 - 2
+    assert throughput([ROUND, ROUND], cores=1) == pytest.approx(plain_ms / (plain_ms + 24))
+    plain_ms += 600
+    assert throughput([ROUND, ROUND], cores=4) == pytest.approx(plain_ms / (plain_ms + 24))
 
 
 def test_what_is_likely_narrows_with_the_number_of_rounds() -> None:
-    """Around the ratio: in a tenth of the rounds watching cost three times as much."""
-    dear = replace(ROUND, watched_s=1.3)
+    """Around the figure: in a tenth of the rounds watching cost more."""
+    dear = replace(ROUND, watched=Served(Answered(8, 5.0), used_s=1.2))
     few, many = ([dear, *[ROUND] * 9] * times for times in (2, 40))
     widths = []
     for rounds in (few, many):
-        low, high = likely(rounds)
-        assert low < cost(rounds).ratio < high
+        low, high = likely(rounds, side_by_side)
+        assert low < side_by_side(rounds) < high
         widths.append(high - low)
     assert widths[1] < widths[0] / 3
 
 
-def test_people_read_the_parts_and_their_sum() -> None:
-    """And how fast the services were side by side."""
-    said = " ".join(figures([ROUND] * 3))
-    for words in ("takes 120.0 ms", "10.0 ms more", "2.0 ms for the page", "1.117 of", "0.750 as"):
+def test_people_read_the_parts_of_a_turn_and_the_throughput() -> None:
+    """With what is likely."""
+    said = " ".join(figures([ROUND] * 3, cores=2))
+    for words in ("takes 120.0 ms", "20.0 ms more", "2.0 ms for the page", "1.200 (1.200 to"):
+        assert words in said
+    for words in ("that leaves 0.941 (0.941 to", "were 0.750 (0.750 to"):
         assert words in said

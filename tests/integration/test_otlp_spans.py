@@ -3,7 +3,6 @@
 import asyncio
 import json
 import uuid
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -13,7 +12,7 @@ from serve_app.http_message import REPLICA_HEADER
 from tests.integration.conftest import Service
 from tests.otlp_receiver import OtlpReceiver, Span
 
-NAMES = {"read_prompt", "attempt", "route", "stream", "llm_request"}
+NAMES = {"read_prompt", "attempt", "route", "llm_request"}
 SECRET = "Open sesame"
 PROMPTS: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": SECRET}]},
@@ -53,16 +52,15 @@ async def test_one_trace_from_client_to_engine(
         server: parent,
         "read_prompt": turn,
         "attempt": turn,
-        "stream": turn,
         "route": attempt,
         "llm_request": attempt,
     }
     engine = spans.pop("llm_request")
     assert engine.service == "warmturn-engine"
     assert {one.service for one in spans.values()} == {"warmturn-gateway"}
-    steps = [spans[name] for name in ("read_prompt", "route", "stream")]
-    assert all(one.end_ns <= other.start_ns for one, other in pairwise(steps))
-    assert steps[1].start_ns <= engine.start_ns <= steps[2].end_ns
+    read, route, first = (spans[name] for name in ("read_prompt", "route", "attempt"))
+    assert read.end_ns <= first.start_ns <= route.start_ns <= engine.start_ns
+    assert max(first.end_ns, engine.start_ns) <= spans[server].end_ns
     replica = answer.headers[REPLICA_HEADER.decode()]
     assert spans[server].attributes["warmturn.replica"] == replica
     assert spans[server].attributes["gen_ai.request.model"] == service.model
