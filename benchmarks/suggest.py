@@ -17,7 +17,9 @@ from benchmarks.autoscalers.setting import Setting
 from benchmarks.autoscalers.warmturn import Warmturn
 from benchmarks.simulated_day import Result, block_size, simulate_day
 from benchmarks.trace_session import TraceSession
-from policies.demands import AutoscaleSettings, Demand, Observation
+from policies.autoscale_settings import AutoscaleSettings
+from policies.demands import Demand
+from policies.observation import Observation
 from policies.reuse_curve import ReuseCurve
 
 _ALL = 0.999

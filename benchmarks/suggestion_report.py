@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.simulated_table import print_table
 from benchmarks.suggest import Suggestion
-from policies.demands import AutoscaleSettings
+from policies.autoscale_settings import AutoscaleSettings
 
 CURVE = (
     ("replicas", lambda one: str(one.replicas)),

@@ -12,7 +12,9 @@ came. One step at most doubles or halves what serves.
 import math
 from dataclasses import dataclass, replace
 
-from policies.demands import DEMANDS, AutoscaleSettings, Demand, Observation
+from policies.autoscale_settings import AutoscaleSettings
+from policies.demands import DEMANDS, Demand
+from policies.observation import Observation
 from policies.types import ReplicaId
 from policies.victims import predict_victims
 

@@ -13,126 +13,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from policies.fleet_load import FleetLoad
-from policies.reuse_curve import ReuseCurve
-from policies.types import ReplicaId
-from policies.victims import Seat
+from policies.autoscale_settings import AutoscaleSettings
+from policies.observation import Observation
 
 _ALL_BUT_ROUNDING = 1 - 1e-9
 
 _FRACTION = 0.01
 """How exactly fractions of replicas are found."""
 
-_ABOVE_ZERO = ("target_prefill_ratio", "max_wait_s", "window_s", "usual_s")
-_NOT_BELOW = (
-    "target_hit_ratio",
-    "headroom_deviations",
-    "start_s",
-    "slack_ratio",
-    "calm_s",
-    "settle_s",
-    "drain_s",
-)
-
 _LEARN_S = 300.0
 """How long a new curve is not believed, at most: all that it has seen so far is seen first."""
-
-_CHANCE_RATIO = 1.1
-"""By how much a few minutes' traffic differs from that of a longer time without any reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class AutoscaleSettings:
-    """What to aim at, within which bounds, and how calmly. Raises ValueError where bounds cross."""
-
-    min_replicas: int = 1
-    """At least so many; 0 lets an idle fleet go."""
-
-    max_replicas: int = 16
-    """At most so many."""
-
-    target_hit_ratio: float = 0.96
-    """Part of the best hit ratio that any memory could give to be reached."""
-
-    target_prefill_ratio: float = 0.5
-    """Part of the time in which a replica prefills."""
-
-    headroom_deviations: float = 1.5
-    """Room for more running requests than usual, in standard deviations of their number."""
-
-    max_wait_s: float = 30.0
-    """How long a backlog of prefills may take once new replicas are up."""
-
-    start_s: float = 180.0
-    """How long a new replica takes to serve."""
-
-    window_s: float = 900.0
-    """How far back prompts count: long against the pauses of sessions."""
-
-    usual_s: float = 300.0
-    """Of how long a time a load is the usual one."""
-
-    slack_ratio: float = 0.1
-    """How much more than needed those that stay must have, before any goes ..."""
-
-    calm_s: float = 600.0
-    """... and for how long."""
-
-    settle_s: float = 600.0
-    """No replica goes so soon after others came."""
-
-    drain_s: float = 120.0
-    """How long a replica that will go is kept for the requests that it has."""
-
-    def __post_init__(self) -> None:
-        """Refuse bounds that leave no choice, and numbers without a meaning."""
-        wrong = [name for name in _ABOVE_ZERO if getattr(self, name) <= 0]
-        wrong += [name for name in _NOT_BELOW if getattr(self, name) < 0]
-        if wrong:
-            raise ValueError(f"{', '.join(wrong)}: must be above 0, or not below it")
-        if not 0 <= self.min_replicas <= self.max_replicas or not self.max_replicas:
-            msg = f"min_replicas {self.min_replicas} and max_replicas {self.max_replicas}"
-            raise ValueError(f"{msg}: need 0 <= min <= max, and a max of 1 at least")
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A fleet and its traffic as they are now.
-
-    `seats` are the replicas that serve, the oldest first, those that drain among them; `busy` those
-    of them that have requests. One replica holds `gpu_tokens` of KV in GPU memory and
-    `cache_tokens` in all of its own tiers, each token counted once; the shared tier, which has what
-    they hold and more, holds `shared_tokens`.
-    `load` is the mean of the last minute, `usual_load` and `prompt_tokens_per_s` of some minutes,
-    and `curve` is of a time that is long against the pauses of sessions.
-    """
-
-    seats: tuple[Seat, ...]
-    busy: frozenset[ReplicaId]
-    load: FleetLoad
-    usual_load: FleetLoad
-    prompt_tokens_per_s: float
-    curve: ReuseCurve
-    prefill_tokens_per_s: float
-    gpu_tokens: int
-    cache_tokens: int
-    shared_tokens: int = 0
-
-    @property
-    def growth_ratio(self) -> float:
-        """By how much sizes on the curve are to grow for when a new replica is up; from 0.5 to 2.
-
-        With so many times as many sessions, so many times as much is used between two turns of one.
-        What traffic grew since the middle of the curve's time it will grow again until then. More
-        that may be chance does not count; less does, as replicas go after a calm time only.
-        """
-        then_per_s = self.curve.prompt_tokens_per_s
-        if not then_per_s:
-            return 1.0
-        ratio = self.prompt_tokens_per_s / then_per_s
-        if ratio > 1:
-            return min(max(1.0, ratio / _CHANCE_RATIO) ** 2, 2.0)
-        return max(ratio, 0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.demands import AutoscaleSettings, Observation
+from policies.autoscale_settings import AutoscaleSettings
 from policies.fleet_load import LoadWindow, fleet_load
+from policies.observation import Observation
 from policies.reuse_curve import ReuseSampler
 from policies.router import Router
 from policies.token_window import TokenWindow

@@ -15,7 +15,7 @@ from pydantic import (
     with_config,
 )
 
-from policies.demands import AutoscaleSettings
+from policies.autoscale_settings import AutoscaleSettings
 from policies.tunables import Tunables
 
 ENGINE_DEFAULTS: dict[str, Any] = {

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 
 from policies.autoscale import AutoscaleState, Wish, on_tick
-from policies.demands import AutoscaleSettings, Observation
+from policies.autoscale_settings import AutoscaleSettings
+from policies.observation import Observation
 from policies.types import ReplicaId
 
 ASKED_WITHIN_S = 30.0

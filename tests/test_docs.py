@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from dashboards.alerts import ALERTS
-from policies.demands import AutoscaleSettings
+from policies.autoscale_settings import AutoscaleSettings
 from policies.prefix_break import Kind
 from policies.tunables import Tunables
 from serve_app import serve_file

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from policies.autoscale import Wish
-from policies.demands import AutoscaleSettings
+from policies.autoscale_settings import AutoscaleSettings
 from policies.kv_events import EngineHash, Event, EventBatch, Removed, Snapshot
 from policies.prefix_break import Kind, PrefixBreak
 from policies.sessions import LastTurn

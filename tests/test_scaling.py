@@ -2,8 +2,9 @@
 
 import pytest
 
-from policies.demands import AutoscaleSettings, Observation
+from policies.autoscale_settings import AutoscaleSettings
 from policies.fleet_load import FleetLoad
+from policies.observation import Observation
 from policies.reuse_curve import ReuseSampler
 from policies.types import ReplicaId
 from policies.victims import Seat

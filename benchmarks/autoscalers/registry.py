@@ -9,7 +9,7 @@ from benchmarks.autoscalers.llmd_saturation import LlmdSaturation
 from benchmarks.autoscalers.ray_serve import RayServe
 from benchmarks.autoscalers.setting import Setting
 from benchmarks.autoscalers.warmturn import Warmturn
-from policies.demands import AutoscaleSettings
+from policies.autoscale_settings import AutoscaleSettings
 
 
 class Fixed(Blind):

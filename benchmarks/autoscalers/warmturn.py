@@ -6,7 +6,8 @@ from benchmarks.autoscalers.autoscaler import Target, View
 from benchmarks.simulator.presets import Hardware
 from benchmarks.simulator.turn import Turn
 from policies.autoscale import AutoscaleState, Wish, on_tick
-from policies.demands import AutoscaleSettings, Observation
+from policies.autoscale_settings import AutoscaleSettings
+from policies.observation import Observation
 from policies.observer import Observer
 
 

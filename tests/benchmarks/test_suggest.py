@@ -13,7 +13,7 @@ from benchmarks.suggest import Suggestion, suggest
 from benchmarks.suggestion_report import autoscaling_config
 from benchmarks.trace_options import fit, share_prefix
 from benchmarks.traces import write_sessions
-from policies.demands import AutoscaleSettings
+from policies.autoscale_settings import AutoscaleSettings
 from serve_app import serve_file
 from tests.benchmarks.test_autoscale import HARDWARE, SETTING
 

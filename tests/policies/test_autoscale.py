@@ -11,18 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from policies.autoscale import AutoscaleState, Wish, on_tick
-from policies.demands import (
-    DEMANDS,
-    AutoscaleSettings,
-    Demand,
-    Observation,
-    backlog,
-    prefill,
-    reuse,
-    running,
-)
+from policies.autoscale_settings import AutoscaleSettings
+from policies.demands import DEMANDS, Demand, backlog, prefill, reuse, running
 from policies.fleet_load import FleetLoad, LoadWindow, fleet_load
 from policies.in_flight import InFlight
+from policies.observation import Observation
 from policies.reuse_curve import ReuseCurve
 from policies.types import Park, ReplicaId, RequestId
 from policies.victims import Seat, predict_victims

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from policies.demands import AutoscaleSettings
+from policies.autoscale_settings import AutoscaleSettings
 from policies.observer import LOAD_WINDOW_S, Observer
 from policies.router import Router
 from policies.tunables import Tunables
