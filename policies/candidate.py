@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from policies.in_flight import InFlight, Load
-from policies.prefix_index import NO_MATCH, Match, PrefixIndex
+from policies.match import NO_MATCH, Match
+from policies.prefix_index import PrefixIndex
 from policies.releases import Release
 from policies.residency import NO_RESIDENTS, Residents
 from policies.sessions import Sessions

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policies.prefix_index import NO_MATCH, Match, PrefixIndex
+from policies.match import NO_MATCH, Match
+from policies.prefix_index import PrefixIndex
 from policies.types import BlockHash, ReplicaId, Tier
 
 

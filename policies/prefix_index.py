@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from policies.block_holders import BlockHolders, bit
+from policies.block_holders import BlockHolders
 from policies.evicted_blocks import EvictedBlocks
 from policies.expectations import Expectations
 from policies.kv_events import (
@@ -19,30 +19,11 @@ from policies.kv_events import (
     Snapshot,
     Stored,
 )
+from policies.match import Match
 from policies.replica_blocks import ReplicaBlocks
 from policies.shared_blocks import SharedBlocks
+from policies.slots import Slots
 from policies.types import BlockHash, ReplicaId, Tier
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """How much of a prompt's beginning a replica can reuse, in blocks.
-
-    The first `gpu_blocks` are in its GPU memory or expected there, the next `cpu_blocks` in its
-    CPU memory, the next `shared_blocks` in the shared tier.
-    """
-
-    gpu_blocks: int = 0
-    cpu_blocks: int = 0
-    shared_blocks: int = 0
-
-    @property
-    def blocks(self) -> int:
-        """Blocks in any tier."""
-        return self.gpu_blocks + self.cpu_blocks + self.shared_blocks
-
-
-NO_MATCH = Match()
 
 
 @dataclass(slots=True)
@@ -66,8 +47,7 @@ class PrefixIndex:
         self, expect_s: float, remember_s: float, max_remembered: int, max_shared: int
     ) -> None:
         self._replicas: dict[ReplicaId, _Replica] = {}
-        self._by_slot: list[ReplicaId | None] = []
-        self._slots = 0  # the first bit of each slot in use
+        self._slots = Slots()
         self._evicted = EvictedBlocks(remember_s, max_remembered)
         self._holders = BlockHolders(self._evicted)
         self._shared = SharedBlocks(self._holders, max_shared)
@@ -103,7 +83,7 @@ class PrefixIndex:
     def memories(self, block: BlockHash) -> Iterator[tuple[ReplicaId | None, Tier]]:
         """Yield each memory that has a block, as events say: whose, None where all share it."""
         for slot, tier in self._holders.memories(block):
-            yield None if slot is None else self._by_slot[slot], tier
+            yield None if slot is None else self._slots.replica(slot), tier
 
     @property
     def shared_ratio(self) -> float:
@@ -163,8 +143,7 @@ class PrefixIndex:
         """Forget a replica that is gone."""
         if known := self._replicas.pop(replica, None):
             self._drop_blocks(known, now_s)
-            self._by_slot[known.blocks.slot] = None
-            self._slots ^= bit(known.blocks.slot, Tier.GPU)
+            self._slots.free(known.blocks.slot)
 
     def expect(self, replica: ReplicaId, blocks: Iterable[BlockHash], now_s: float) -> None:
         """Count blocks as held in GPU memory until an event says so, or never did in time.
@@ -181,13 +160,8 @@ class PrefixIndex:
 
     def match(self, blocks: Sequence[BlockHash]) -> dict[ReplicaId, Match]:
         """Return how much of a prompt each replica can reuse; those with nothing are left out."""
-        depths = self._holders.match(blocks, self._slots, self._expected.masks)
-        matches: dict[ReplicaId, Match] = {}
-        for slot, counts in depths.items():
-            replica = self._by_slot[slot]
-            assert replica is not None
-            matches[replica] = Match(*counts)
-        return matches
+        depths = self._holders.match(blocks, self._slots.mask, self._expected.masks)
+        return {self._slots.replica(slot): Match(*counts) for slot, counts in depths.items()}
 
     def evicted_at_s(self, block: BlockHash) -> float | None:
         """Return when a block lost its last holder; None where that's unknown or it has one."""
@@ -215,12 +189,7 @@ class PrefixIndex:
             self._drop_blocks(known, now_s)
             known.generation, known.next_sequence = generation, next_sequence
             return known
-        if None not in self._by_slot:
-            self._by_slot.append(None)
-        slot = self._by_slot.index(None)
-        self._by_slot[slot] = replica
-        self._slots |= bit(slot, Tier.GPU)
-        blocks = ReplicaBlocks(slot, self._holders)
+        blocks = ReplicaBlocks(self._slots.take(replica), self._holders)
         self._replicas[replica] = _Replica(blocks, generation, next_sequence)
         return self._replicas[replica]
 

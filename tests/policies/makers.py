@@ -9,7 +9,7 @@ from policies.block_hash import block_contents, hash_blocks, root_hash
 from policies.candidate import Candidate
 from policies.in_flight import Load
 from policies.kv_events import EngineHash, Stored
-from policies.prefix_index import Match
+from policies.match import Match
 from policies.releases import Release
 from policies.residency import Residents
 from policies.types import (

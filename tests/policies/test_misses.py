@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.kv_events import EngineHash, Event, EventBatch, Removed
+from policies.match import Match
 from policies.misses import Foreseen, PromptTokens, foresee, judge, split_by_tier
-from policies.prefix_index import Match, PrefixIndex
+from policies.prefix_index import PrefixIndex
 from policies.types import ReplicaId, Tier
 from tests.policies.makers import make_hashes, make_stored
 

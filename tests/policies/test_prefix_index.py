@@ -6,7 +6,8 @@ import pytest
 
 from policies.evicted_blocks import EvictedBlocks
 from policies.kv_events import Cleared, EngineHash, Event, EventBatch, Removed, Snapshot
-from policies.prefix_index import Match, PrefixIndex
+from policies.match import Match
+from policies.prefix_index import PrefixIndex
 from policies.types import BlockHash, ReplicaId, Tier
 from tests.policies.makers import make_hashes, make_stored
 
