@@ -1,11 +1,11 @@
 """Which sessions run while not all can: those that do, then those that wait longest for a place."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from policies.session_limit import SessionLimit
 from policies.tunables import Tunables
-from policies.types import Decision, Park, Refusal, Request, SessionId
+from policies.types import BlockHash, Decision, Park, Refusal, Request, SessionId
 
 _ASKS_AGAIN_S = 120.0
 """A session without a place that does not ask again for so long has given up."""
@@ -21,6 +21,8 @@ class _Place:
 class _Asking:
     since_s: float
     asked_at_s: float
+    is_nameless: bool
+    """Its client gave no id: it is known by its prompt."""
 
 
 class Admission:
@@ -34,6 +36,7 @@ class Admission:
         self.limit = SessionLimit()
         self._places: dict[SessionId, _Place] = {}  # the session that was seen last at the end
         self._asking: dict[SessionId, _Asking] = {}
+        self._turned_away: dict[BlockHash, list[SessionId]] = {}  # nameless, by their last block
 
     def __len__(self) -> int:
         """How many sessions run."""
@@ -60,11 +63,14 @@ class Admission:
         """
         session = outcome.booking.session
         assert session is not None
-        asking = self._asking.setdefault(session, _Asking(now_s, now_s))
+        is_nameless = session == request.request
+        asking = self._asking.setdefault(session, _Asking(now_s, now_s, is_nameless))
         asking.asked_at_s = now_s
         until_s = request.arrived_at_s + max_park_s
         reason = f"{len(self)} sessions run, and more would make their turns late"
         if now_s >= until_s:
+            if asking.is_nameless and request.hashes:
+                self._turned_away.setdefault(request.hashes[-1], []).append(session)
             return Refusal(request.request, session, reason)
         return Park(
             until_s=until_s,
@@ -75,21 +81,33 @@ class Admission:
             held=True,
         )
 
+    def returning(self, hashes: Sequence[BlockHash]) -> SessionId | None:
+        """Return whose prompt without an id was turned away, and is sent again.
+
+        Who sends one of several equal prompts can't be told: the first comes back first.
+        """
+        sessions = self._turned_away.get(hashes[-1]) if hashes else None
+        return sessions.pop(0) if sessions else None
+
     def began_at_s(self, session: SessionId, arrived_at_s: float) -> float:
         """Return from when on a turn that arrived then did not wait for a place."""
         place = self._places.get(session)
         return max(arrived_at_s, place.entered_at_s) if place else arrived_at_s
 
     def expire(
-        self, busy: Collection[SessionId | None], waiting: int, tunables: Tunables, now_s: float
+        self,
+        busy: Collection[SessionId | None],
+        held: Collection[SessionId | None],
+        tunables: Tunables,
+        now_s: float,
     ) -> None:
         """Adapt the limit, and take places from sessions that have left. To be called each second.
 
-        `busy` sessions have turns that run or wait for room, `waiting` turns wait for a place.
+        `busy` sessions have turns that run or wait for room, `held` ones wait for a place.
         """
         for session in [one for one in self._places if one in busy]:  # `busy` has no order
             self.enter(session, now_s)
-        self.limit.adapt(len(self), waiting, tunables.max_late_ratio, now_s)
+        self.limit.adapt(len(self), len(held), tunables.max_late_ratio, now_s)
         for session in [one for one in self._places if one not in busy]:
             idle_s = now_s - self._places[session].seen_at_s
             limit = self.limit.sessions
@@ -97,5 +115,13 @@ class Admission:
                 break
             del self._places[session]
         for session, asking in list(self._asking.items()):
-            if now_s - asking.asked_at_s > _ASKS_AGAIN_S:
+            if session in held:
+                asking.asked_at_s = now_s
+            elif now_s - asking.asked_at_s > _ASKS_AGAIN_S:
                 del self._asking[session]
+        for block, sessions in list(self._turned_away.items()):
+            left = [session for session in sessions if session in self._asking]
+            if left:
+                self._turned_away[block] = left
+            else:
+                del self._turned_away[block]

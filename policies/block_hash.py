@@ -37,9 +37,13 @@ def root_hash(model: str, block_size: int, *, lora: str = "", tenant: str = "") 
     """Return the hash before the first block; prompts share KV only where all four are equal."""
     fields = b"".join(
         len(field).to_bytes(8, "little") + field
-        for field in (model.encode(), str(block_size).encode(), lora.encode(), tenant.encode())
+        for field in (_bytes(one) for one in (model, str(block_size), lora, tenant))
     )
     return BlockHash(int.from_bytes(blake2b(fields, digest_size=8).digest(), "little"))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")  # clients' JSON may have half a character
 
 
 def hash_blocks(parent: BlockHash, tokens: Tokens, block_size: int) -> list[BlockHash]:

@@ -82,6 +82,11 @@ class InFlight:
         """Whether this one is booked, waiting ones too."""
         return request in self._entries
 
+    def replica(self, request: RequestId) -> ReplicaId | None:
+        """Return where a request is booked."""
+        entry = self._entries.get(request)
+        return entry.booking.replica if entry else None
+
     def book(self, booking: Booking, now_s: float) -> None:
         """Book a request's load, in place of what was booked for it before."""
         self.end(booking.request)

@@ -8,10 +8,14 @@ from policies.types import BlockHash, SessionId
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """Where a lineage's last turn ended: the last of its `blocks` full blocks."""
+    """Where a lineage's last turn ended: the last of its `blocks` full blocks.
+
+    `is_later` says that the turn extended another one: nobody else's is equal to it.
+    """
 
     blocks: int
     block: BlockHash
+    is_later: bool = False
 
     def is_in(self, hashes: Sequence[BlockHash]) -> bool:
         """Tell whether a prompt begins with that turn's full blocks."""
@@ -32,10 +36,14 @@ class Lineages:
     def find(self, hashes: Sequence[BlockHash]) -> SessionId | None:
         """Return the session whose last turn, in one of its lineages, this prompt extends.
 
-        At least one full block must have been added: equal prompts may be two agents' first ones.
-        Of several sessions, the one that shares most is meant.
+        At least one full block must have been added, unless a later turn is sent again: equal
+        prompts may be two agents' first ones. Of several sessions, the one that shares most is
+        meant.
         """
         owners = self._owners
+        again = owners.get(hashes[-1]) if hashes else None
+        if again and any(t.is_later and t.block == hashes[-1] for t in self._tails[again]):
+            return again
         return next((owners[h] for h in reversed(hashes[:-1]) if h in owners), None)
 
     def extended_blocks(self, session: SessionId, hashes: Sequence[BlockHash]) -> int:
@@ -48,10 +56,12 @@ class Lineages:
         if not hashes:
             return
         tails = self._tails.get(session, ())
-        others = [tail for tail in tails if not tail.is_in(hashes)]
+        continued = [tail for tail in tails if tail.is_in(hashes)]
+        others = [tail for tail in tails if tail not in continued]
+        is_later = any(tail.is_later or tail.blocks < len(hashes) for tail in continued)
         kept = tuple(others[max(0, len(others) + 1 - self.max_lineages) :])
         self._disown(session, [tail for tail in tails if tail not in kept])
-        self._tails[session] = (*kept, _Tail(len(hashes), hashes[-1]))
+        self._tails[session] = (*kept, _Tail(len(hashes), hashes[-1], is_later))
         self._owners[hashes[-1]] = session
 
     def add_tail(self, session: SessionId, blocks: int, last_block: BlockHash) -> None:

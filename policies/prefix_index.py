@@ -133,11 +133,13 @@ class PrefixIndex:
             known.next_sequence or 0,
         ):
             return
-        known = self._start(snapshot.replica, snapshot.generation, next_sequence, now_s)
         self._apply_shared(snapshot.stored, now_s)
+        blocks = ReplicaBlocks(self._slots.take(snapshot.replica), self._holders)
         for stored in snapshot.stored:
             if stored.tier is not Tier.SHARED:
-                known.blocks.store(stored)
+                blocks.store(stored)
+        self.forget(snapshot.replica, now_s)  # by now, so that what it still holds isn't evicted
+        self._replicas[snapshot.replica] = _Replica(blocks, snapshot.generation, next_sequence)
 
     def forget(self, replica: ReplicaId, now_s: float) -> None:
         """Forget a replica that is gone."""

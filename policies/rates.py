@@ -52,7 +52,8 @@ class PrefillRate:
     """Tokens per second that a replica prefills, when it has some to prefill.
 
     Prefills that run together share the replica. So each is charged only the time since the one
-    before it was done, or since its own arrival if that was later.
+    before it was done, or since it began itself if that was later. What a request waits for before
+    is no work of this kind: room in memory, or KV from another tier.
     """
 
     def __init__(self) -> None:
@@ -69,9 +70,9 @@ class PrefillRate:
         """The rate; positive."""
         return self._mean.value
 
-    def add(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
+    def add(self, tokens: int, began_at_s: float, first_token_at_s: float) -> None:
         """Note a prefill of `tokens` that were in no cache."""
-        started_at_s = max(arrived_at_s, self._done_at_s)
+        started_at_s = max(began_at_s, self._done_at_s)
         self._done_at_s = max(self._done_at_s, first_token_at_s)
         busy_s = first_token_at_s - started_at_s
         if tokens >= LEAST_TOKENS and busy_s > 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from policies.lineages import Lineages
 from policies.residency import Residency, Residents
@@ -88,28 +88,37 @@ class Sessions:
         hashes: Sequence[BlockHash],
         blocks: int,
         now_s: float,
+        *,
+        is_again: bool = False,
     ) -> None:
-        """Note a turn of a prompt of `blocks` blocks, and that the session lives at `home` now."""
+        """Note a turn of a prompt of `blocks` blocks, and that the session lives at `home` now.
+
+        One that starts again is no other one.
+        """
         known = self._sessions.pop(session, None)
         think_s = known.think_s if known else self.think_s
         if known and known.ended_at_s is not None:
             think_s += _THINK_WEIGHT * (now_s - known.ended_at_s - think_s)
-        turns = known.turns + 1 if known else 1
+        turns = known.turns + (not is_again) if known else 1
         self._put(session, Session(home, turns, blocks, think_s, now_s, None))
         self.lineages.add_turn(session, hashes)
-        if len(self._sessions) > self.max_sessions:
-            self._forget(next(iter(self._sessions)))
+        self._forget_beyond_max()
 
-    def resume(self, turn: LastTurn, replica: ReplicaId) -> None:
-        """Learn of a session from a replica that served it, unless more recent turns are known."""
-        known = self._sessions.get(turn.session)
-        if known and known.seen_at_s >= turn.at_s:
-            return
-        resumed = Session(replica, 1, turn.blocks, self.think_s, turn.at_s, turn.at_s)
-        self._sessions.pop(turn.session, None)
-        self._put(turn.session, resumed)
-        if turn.last_block is not None:
-            self.lineages.add_tail(turn.session, turn.full_blocks, turn.last_block)
+    def resume(self, turns: Iterable[LastTurn], replica: ReplicaId) -> None:
+        """Learn of sessions from a replica that served them, unless more recent turns are known."""
+        for turn in turns:
+            known = self._sessions.get(turn.session)
+            if known and known.seen_at_s >= turn.at_s:
+                continue
+            self._put(
+                turn.session,
+                Session(replica, 1, turn.blocks, self.think_s, turn.at_s, turn.at_s),
+            )
+            if turn.last_block is not None:
+                self.lineages.add_tail(turn.session, turn.full_blocks, turn.last_block)
+        by_time = sorted(self._sessions.items(), key=lambda item: item[1].seen_at_s)
+        self._sessions = dict(by_time)
+        self._forget_beyond_max()
 
     def end_turn(self, session: SessionId, now_s: float) -> None:
         """Note that a turn ended, however it did."""
@@ -137,6 +146,11 @@ class Sessions:
         else:
             half_life_s = max(known.think_s, _LEAST_THINK_S) * self.half_life_thinks
             self._residency.add(session, known.replica, known.blocks, half_life_s, known.seen_at_s)
+
+    def _forget_beyond_max(self) -> None:
+        too_many = len(self._sessions) - self.max_sessions
+        for session in list(islice(self._sessions, max(0, too_many))):
+            self._forget(session)
 
     def _forget(self, session: SessionId) -> None:
         del self._sessions[session]

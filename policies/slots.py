@@ -5,7 +5,7 @@ from policies.types import ReplicaId, Tier
 
 
 class Slots:
-    """The lowest free number goes to who comes; who leaves frees one. No replica has two."""
+    """The lowest free number goes to who comes; who leaves frees it."""
 
     def __init__(self) -> None:
         self._replicas: list[ReplicaId | None] = []

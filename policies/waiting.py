@@ -40,7 +40,12 @@ class Waiting:
     @property
     def held(self) -> int:
         """How many wait for a place of their session."""
-        return sum(1 for _ in self._names(held=True))
+        return sum(park.held for _, park in self._parked.values())
+
+    @property
+    def held_sessions(self) -> set[SessionId | None]:
+        """Those that wait for a place."""
+        return {park.booking.session for _, park in self._parked.values() if park.held}
 
     def bookings(self) -> Iterator[Booking]:
         """Yield what each of them is expected to take."""
@@ -77,7 +82,8 @@ class Waiting:
             free = free_blocks[replica]
             return free is not None and free >= min(park.booking.blocks, state.total_blocks)
 
-        again = set(islice(self._names(held=False), others))
+        with_place = (name for name, (_, park) in self._parked.items() if not park.held)
+        again = set(islice(with_place, others))
         candidates = [
             (park, request)
             for name, (request, park) in self._parked.items()
@@ -88,9 +94,6 @@ class Waiting:
             if request.request in again or is_due(park):
                 yield request
                 free_blocks.clear()
-
-    def _names(self, *, held: bool) -> Iterator[RequestId]:
-        return (name for name, (_, park) in self._parked.items() if park.held is held)
 
 
 def _free_blocks(state: ReplicaState, in_flight: InFlight) -> int | None:

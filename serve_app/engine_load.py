@@ -117,9 +117,9 @@ class EngineLoad(StatLoggerBase):
             hold_s=self._hold.value,
         )
 
-    def prefilled(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
-        """Note that a prompt of which `tokens` were in no cache got its first token."""
-        self._prefill.add(tokens, arrived_at_s, first_token_at_s)
+    def prefilled(self, tokens: int, began_at_s: float, first_token_at_s: float) -> None:
+        """Note that a prompt of which `tokens` were in no cache was computed, from when to when."""
+        self._prefill.add(tokens, began_at_s, first_token_at_s)
 
     def record(
         self,

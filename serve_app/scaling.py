@@ -75,7 +75,8 @@ class Scaling:
         if asked.target or not asked.queued:
             return self.hold(asked, "none runs", now_s)
         reason = f"0 -> 1: {asked.queued:g} requests wait, and none runs"
-        self.wish, self._state, self._asked_at_s = Wish(1, (), (), reason), None, now_s
+        self.wish, self._asked_at_s = Wish(1, (), (), reason), now_s
+        self._state = AutoscaleState(1, came_at_s=now_s)
         return 1
 
     def expire(self, now_s: float) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.stats import RequestStateStats
 
 from policies.types import RequestId
 from serve_app.engine_turn import EngineTurn, current_turn
@@ -18,8 +19,8 @@ KV_CACHE_REPORT_MODE = "kv_cache_report_mode"
 class Watcher(Protocol):
     """Who wants to know."""
 
-    def prefilled(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
-        """Hear that a prompt of which `tokens` were in no cache got its first token."""
+    def prefilled(self, tokens: int, began_at_s: float, first_token_at_s: float) -> None:
+        """Hear that a prompt of which `tokens` were in no cache was computed, from when to when."""
 
     def first_token(self, request: RequestId) -> None:
         """Hear that a turn's prefill is done."""
@@ -42,7 +43,6 @@ class WatchedLLM(AsyncLLM):
         if sampling_params.extra_args:
             # A client could make the engine announce blocks again, as if there were more copies.
             sampling_params.extra_args.pop(KV_CACHE_REPORT_MODE, None)
-        arrived_at_s = time.monotonic()
         generated_tokens = 0
         async with aclosing(
             super().generate(prompt, sampling_params, request_id, **more)
@@ -51,7 +51,7 @@ class WatchedLLM(AsyncLLM):
                 new_tokens = sum(len(one.token_ids) for one in output.outputs)
                 if turn and new_tokens:
                     if not generated_tokens:
-                        self._note_first(turn, output, arrived_at_s)
+                        self._note_first(turn, output)
                     if kind is not RequestOutputKind.DELTA:
                         new_tokens -= generated_tokens
                     turn.output_tokens += new_tokens
@@ -59,12 +59,14 @@ class WatchedLLM(AsyncLLM):
                 if output.finished or kind is not RequestOutputKind.FINAL_ONLY:
                     yield output
 
-    def _note_first(self, turn: EngineTurn, output: RequestOutput, arrived_at_s: float) -> None:
-        now_s = time.monotonic()
+    def _note_first(self, turn: EngineTurn, output: RequestOutput) -> None:
         prompt_tokens, cached_tokens = len(output.prompt_token_ids or ()), output.num_cached_tokens
         turn.prompt_tokens += prompt_tokens
         turn.cached_tokens += cached_tokens or 0
-        self.watcher.prefilled(prompt_tokens - (cached_tokens or 0), arrived_at_s, now_s)
+        # Scheduled is a request that waits for no room any more, nor for KV from another tier.
+        if isinstance(times := output.metrics, RequestStateStats):
+            uncached_tokens = prompt_tokens - (cached_tokens or 0)
+            self.watcher.prefilled(uncached_tokens, times.scheduled_ts, times.first_token_ts)
         if turn.first_token_at_s is None:
-            turn.first_token_at_s = now_s
+            turn.first_token_at_s = time.monotonic()
             self.watcher.first_token(turn.request)

@@ -81,3 +81,14 @@ def test_nobody_drains_for_a_policy_that_asks_no_more(scaling: Scaling) -> None:
 def test_serve_says_how_many_there_should_be(scaling: Scaling) -> None:
     """Bounds and operators change that, whatever was wished for before."""
     assert ask(scaling, 30.0, R1, R2, R3) == 3 - 1
+
+
+def test_a_fleet_that_was_woken_stays_for_a_while() -> None:
+    """As any does after replicas came."""
+    scaling = Scaling()
+    settings = AutoscaleSettings(min_replicas=0, calm_s=1, settle_s=100, drain_s=0)
+    assert scaling.wake(ScaleQuestion(frozenset(), 0, 1, settings), 0.0) == 1
+    for now_s in range(1, 100):
+        asked = ScaleQuestion(frozenset({R1}), 1, 0, settings)
+        assert scaling.answer(asked, idle(R1), float(now_s)) == 1
+        assert not scaling.draining

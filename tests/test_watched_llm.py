@@ -8,6 +8,7 @@ import pytest
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.metrics.stats import RequestStateStats
 
 from policies.types import RequestId
 from serve_app.engine_turn import EngineTurn, current_turn
@@ -21,19 +22,21 @@ class FakeWatcher:
     """Notes what it hears."""
 
     def __init__(self) -> None:
-        self.prefills: list[int] = []
+        self.prefills: list[tuple[int, float, float]] = []
         self.first_tokens: list[RequestId] = []
 
-    def prefilled(self, tokens: int, arrived_at_s: float, first_token_at_s: float) -> None:
-        assert arrived_at_s <= first_token_at_s
-        self.prefills.append(tokens)
+    def prefilled(self, tokens: int, began_at_s: float, first_token_at_s: float) -> None:
+        self.prefills.append((tokens, began_at_s, first_token_at_s))
 
     def first_token(self, request: RequestId) -> None:
         self.first_tokens.append(request)
 
 
 class FakeVllm:
-    """Generates ANSWER token by token, in the kind of outputs that it is asked for."""
+    """Generates ANSWER token by token, in the kind of outputs that it is asked for.
+
+    A request waits from 10 to 15 s and prefills until 16.
+    """
 
     def __init__(self) -> None:
         self.closed = 0
@@ -51,7 +54,16 @@ class FakeVllm:
                 if finished or params.output_kind is not RequestOutputKind.FINAL_ONLY:
                     piece = CompletionOutput(0, "", tokens, None, None)
                     yield RequestOutput(
-                        request_id, None, PROMPT, None, [piece], finished, num_cached_tokens=8
+                        request_id,
+                        None,
+                        PROMPT,
+                        None,
+                        [piece],
+                        finished,
+                        metrics=RequestStateStats(
+                            queued_ts=10.0, scheduled_ts=15.0, first_token_ts=16.0
+                        ),
+                        num_cached_tokens=8,
                     )
         finally:
             self.closed += 1
@@ -89,7 +101,7 @@ async def test_a_turn_is_added_up(llm: WatchedLLM, kind: RequestOutputKind) -> N
     assert (end.prompt_tokens, end.cached_tokens, end.output_tokens) == (10, 8, 3)
     assert end.ttft_s is not None
     watcher: Any = llm.watcher
-    assert watcher.prefills == [2]
+    assert watcher.prefills == [(2, 15.0, 16.0)], "without the time that it waited before"
     assert watcher.first_tokens == ["q1"]
     tokens = [list(one.outputs[0].token_ids) for one in outputs]
     assert (

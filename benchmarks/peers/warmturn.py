@@ -41,7 +41,7 @@ class Warmturn:
 
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended."""
-        self.router.end(request, now_s)
+        self.router.end_at_replica(request, now_s)
 
     def apply(self, batch: EventBatch, now_s: float) -> None:
         """Note what changed in a replica's caches."""

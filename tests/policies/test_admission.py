@@ -110,9 +110,9 @@ def test_who_makes_room_depends_on_no_order_of_a_set() -> None:
     left = []
     for busy in (names, names[::-1]):
         router = make_overloaded()
-        router.admission.expire(busy, 0, router.tunables, 25)
+        router.admission.expire(busy, (), router.tunables, 25)
         router.admission.limit.sessions = 9
-        router.admission.expire((), 0, router.tunables, 26)
+        router.admission.expire((), (), router.tunables, 26)
         left.append([name for name in names if router.admission.admits(name)])
     assert left[0] == left[1] == names[11:]
 
@@ -154,6 +154,51 @@ def test_who_comes_back_is_still_the_first() -> None:
     ask(router, "q1-again", "new1", at_s=53)
     leave(router, "s5")
     assert let_go(router, 54) == ["q1-again"]
+
+
+def ask_nameless(router: Router, name: str, at_s: float) -> SessionId | None:
+    """Return to which session a turn without an id is counted, which is to wait."""
+    request = make_request(name, None, hashes=make_hashes(5), prompt_tokens=6, arrived_at_s=at_s)
+    park = router.decide(request, STATES, at_s, Random(0))
+    assert isinstance(park, Park)
+    return park.booking.session
+
+
+def test_a_prompt_without_an_id_is_still_the_first() -> None:
+    """It is known by its prompt when it is sent again."""
+    router = make_overloaded()
+    first = ask_nameless(router, "q1", 21)
+    ask(router, "q2", "new2", at_s=40)
+    assert let_go(router, 51) == ["not q1"]
+    assert ask_nameless(router, "q1-again", 53) == first
+    assert let_go(router, 84) == ["not q1-again", "not q2"]
+    assert ask_nameless(router, "q1-once-more", 85) == first
+    leave(router, "s5")
+    assert let_go(router, 86) == ["q1-once-more"]
+
+
+def test_equal_prompts_without_an_id_stay_two_sessions() -> None:
+    """They may be two agents' first ones, which both come back; a third is another one."""
+    router = make_overloaded()
+    twins = {ask_nameless(router, "q1", 21), ask_nameless(router, "q2", 22)}
+    assert len(twins) == 2
+    assert let_go(router, 52) == ["not q1", "not q2"]
+    again = {ask_nameless(router, name, 53) for name in ("q3", "q4", "q5")}
+    assert again == twins | {"q5"}
+
+
+def test_who_waits_for_longer_than_others_come_back_is_still_the_first() -> None:
+    """It is not forgotten meanwhile."""
+    router = make_overloaded(max_park_s=300)
+    ask(router, "q1", "new1", at_s=21)
+    ask(router, "q2", "new2", at_s=100)
+    for now_s in range(22, 322):
+        router.expire(now_s, replicas=1)
+        router.admission.limit.sessions = len(router.admission)
+    assert let_go(router, 322) == ["not q1"]
+    ask(router, "q1-again", "new1", at_s=323)
+    router.admission.limit.sessions += 1
+    assert let_go(router, 324) == ["q1-again"]
 
 
 def test_who_never_comes_back_is_forgotten() -> None:
@@ -212,3 +257,30 @@ def test_all_may_run_where_any_share_may_be_late() -> None:
         serve(router, f"q{number}", f"s{number}", at_s=0, ttft_s=99)
     router.expire(100, replicas=1)
     assert router.admission.limit.sessions is None
+
+
+def test_clients_that_do_not_wait_for_a_first_token_are_late_too() -> None:
+    """Else a fleet that answers nobody would take in ever more sessions."""
+    router = Router(Tunables())
+    for number in range(40):
+        ask(router, f"q{number}", f"s{number}", at_s=number / 10)
+    for number in range(40):
+        router.end_at_replica(RequestId(f"q{number}"), 10)
+    router.expire(20, replicas=1)
+    assert router.admission.limit.sessions == 38
+
+
+def test_a_first_token_that_is_told_twice_counts_once() -> None:
+    """A report is sent again when its answer comes too late."""
+    router = Router(Tunables())
+    for number in range(40):
+        serve_until_first_token(router, f"q{number}", f"s{number}", number / 10)
+    for number in range(40):
+        router.first_byte(RequestId(f"q{number}"), 12)
+    assert router.admission.limit.late_ratio(12) == 0
+
+
+def serve_until_first_token(router: Router, name: str, session: str, at_s: float) -> None:
+    """Let a turn arrive and get its first token at once."""
+    ask(router, name, session, at_s)
+    router.first_byte(RequestId(name), at_s + 0.1)

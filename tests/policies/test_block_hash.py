@@ -125,3 +125,8 @@ def test_known_values() -> None:
     """Hashes stay what they are, as processes of two releases may have to agree on them."""
     assert root_hash("model", 4) == 0xDE0F2FC6C06BA07B
     assert _hash(list(range(8))) == [0xD77A17AC5253A812, 0x385B13A596583CEF]
+
+
+def test_half_a_character_is_a_name_like_others() -> None:
+    """JSON may have one, and what a client sends must not fail."""
+    assert root_hash("m", 16, lora="\ud800") != root_hash("m", 16, lora="\ud801")

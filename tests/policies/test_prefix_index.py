@@ -328,3 +328,17 @@ def test_a_forgotten_replicas_place_is_taken() -> None:
     index.apply(make_batch(make_stored(2, names=[10]), replica=r3), 0)
     assert index.match(make_hashes(1, 2)) == {R2: Match(1)}
     assert index.match(make_hashes(2)) == {r3: Match(1)}
+
+
+def test_a_snapshot_evicts_only_what_is_gone() -> None:
+    """The memory of evicted blocks is kept where it says nothing new."""
+    names = range(40)
+    gone, held = make_stored(*names, names=names), make_stored(100, 101, names=[100, 101])
+    index = PrefixIndex(expect_s=30, remember_s=60, max_remembered=41, max_shared=10)
+    index.apply(make_batch(gone, make_removed(*names), held), 0)
+    index.restore(Snapshot(R1, 1, 0, [make_stored(100, names=[100])]), 1)
+    assert index.seen_blocks(make_hashes(*names), 0) == 40
+    assert index.evicted_at_s(make_hashes(100)[0]) is None
+    assert index.evicted_at_s(make_hashes(100, 101)[1]) == 1
+    assert index.match(make_hashes(100, 101)) == {R1: Match(1)}
+    assert index.held_blocks(R1) == 1

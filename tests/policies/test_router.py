@@ -234,3 +234,26 @@ def test_numbers_that_change_apply_to_what_is_known() -> None:
     assert len(router.expire(50, replicas=1)) == 1
     router.expire(61, replicas=1)
     assert len(router.sessions) == 0
+
+
+def test_what_a_replica_remembers_is_less_than_what_is_known_of_a_turn_that_runs() -> None:
+    """Its home and turns stay, though the replica began it after the router sent it there."""
+    router = Router(Tunables())
+    states = [make_state("r1")]
+    for name in ("q1", "q2"):
+        router.decide(make_request(name, "s"), states, 0.0, Random(0))
+    before = router.sessions.get(SessionId("s"))
+    assert before
+    told = [LastTurn(SessionId("s"), 1, make_hashes(9)[0], 2, at_s=-1.0)]
+    router.resume(told, ReplicaId("r2"), now_s=2.0)
+    assert router.sessions.get(SessionId("s")) == before
+    router.end(RequestId("q1"), 3.0)
+    router.resume(told, ReplicaId("r2"), now_s=5.0)
+    one_runs = router.sessions.get(SessionId("s"))
+    assert one_runs
+    assert one_runs.replica == before.replica
+    router.end(RequestId("q2"), 6.0)
+    router.resume(told, ReplicaId("r2"), now_s=8.0)
+    none_runs = router.sessions.get(SessionId("s"))
+    assert none_runs
+    assert none_runs.replica == "r2"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.residency import Residents
-from policies.sessions import Sessions
+from policies.sessions import LastTurn, Sessions
 from policies.types import BlockHash, ReplicaId, SessionId
 from tests.policies.makers import make_hashes
 
@@ -126,6 +126,16 @@ def test_lineage() -> None:
     start(sessions, S1, 1, 2, 3)
     assert sessions.lineages.find(make_hashes(1, 2, 4)) is None, "as that turn was not the last"
     assert sessions.lineages.find(make_hashes(1, 2, 3, 4)) == S1
+
+
+def test_a_later_turn_that_is_sent_again() -> None:
+    """It belongs to its session, as nobody else's is equal to it."""
+    sessions = make_sessions()
+    start(sessions, S1, 1, 2)
+    start(sessions, S1, 1, 2, 3)
+    assert sessions.lineages.find(make_hashes(1, 2, 3)) == S1
+    start(sessions, S1, 1, 2, 3)
+    assert sessions.lineages.find(make_hashes(1, 2, 3)) == S1, "and once more"
 
 
 def test_the_longest_lineage_wins() -> None:
@@ -259,3 +269,29 @@ def test_hashes_are_compared_whole() -> None:
     sessions.start_turn(S1, R1, [BlockHash(12)], 1, 0)
     assert sessions.lineages.find([BlockHash(1), BlockHash(2)]) is None
     assert sessions.lineages.find([BlockHash(12), BlockHash(2)]) == S1
+
+
+def last_turn(session: SessionId, at_s: float) -> LastTurn:
+    """Return what a replica remembers of a session of one block."""
+    return LastTurn(session, 1, make_hashes(9)[0], 2, at_s)
+
+
+def test_no_more_is_resumed_than_may_be_known() -> None:
+    """Those seen last, whichever replica tells of them first; and they are let go in time."""
+    sessions = make_sessions(max_sessions=3)
+    start(sessions, S1, 1, at_s=500)
+    sessions.resume([last_turn(SessionId(f"a{at_s}"), at_s) for at_s in (900, 100)], R1)
+    sessions.resume([last_turn(SessionId(f"b{at_s}"), at_s) for at_s in (200, 600)], R2)
+    assert [session for session, _ in sessions] == [S1, "b600", "a900"]
+    sessions.expire(1601)
+    assert [session for session, _ in sessions] == ["a900"]
+
+
+def test_a_turn_that_starts_again_is_no_other_one() -> None:
+    """As when the replica of its choice had no place for it."""
+    sessions = make_sessions()
+    start(sessions, S1, 1)
+    sessions.start_turn(S1, R2, make_hashes(1), 2, 1, is_again=True)
+    known = sessions.get(S1)
+    assert known
+    assert (known.turns, known.replica) == (1, R2)
