@@ -62,14 +62,16 @@ class Gateway:
             )
             self._app = TracedGateway(app, tracer)
 
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
+    def reconfigure(self, user_config: dict[str, Any] | None, rank: Any) -> None:
         """Take a new `user_config`, as Serve calls this at the start and whenever it changes.
 
         One that is refused changes nothing but what /warmturn/replicas says of it: if this raised,
-        Serve would stop the gateway, and no new one could start.
+        Serve would stop the gateway, and no new one could start. Serve calls what takes a `rank`
+        also where there is no `user_config`.
         """
+        del rank
         try:
-            self._watch.tunables = UserConfig.model_validate(user_config).routing
+            self._watch.tunables = UserConfig.model_validate(user_config or {}).routing
             self._watch.settings_error = None
         except ValidationError as error:
             self._watch.settings_error = "; ".join(serve_file.lines(error))

@@ -117,7 +117,7 @@ class KVRouter(RequestRouter):
 
     async def _place(self, turn: RouteRequest) -> RunningReplica | None:
         """Place a turn and return its replica; None where a pause is better before trying again."""
-        replicas = {ReplicaId(one.replica_id.unique_id): one for one in self._replicas_list}
+        replicas = self._replicas()
         if turn.rejected_by.issuperset(replicas):
             turn.rejected_by.clear()  # each was full when it was asked
             return None
@@ -125,9 +125,8 @@ class KVRouter(RequestRouter):
             turn.session = turn.placement.session  # its lineage is found but once
         turn.placement = None
         if time.monotonic() >= self._silent_until_s:
-            places = {name: one.max_ongoing_requests for name, one in replicas.items()}
             try:
-                turn.placement = await self._ask(turn, places)
+                turn.placement = await self._ask(turn)
             except RouterSilent as error:
                 if time.monotonic() >= self._silent_until_s:
                     logger.warning("the router actor is silent (%s): placing without it", error)
@@ -140,9 +139,16 @@ class KVRouter(RequestRouter):
             left = [name for name in replicas if name not in turn.rejected_by]
             replica = rendezvous(turn.session or turn.request, among or left)
             turn.placement = Placement(replica, turn.session, None)
-        return replicas.get(turn.placement.replica)
+        return self._replicas().get(turn.placement.replica)
 
-    async def _ask(self, turn: RouteRequest, places: Places) -> Placement:
+    def _replicas(self) -> dict[ReplicaId, RunningReplica]:
+        """Return those that run as Serve says now."""
+        return {ReplicaId(one.replica_id.unique_id): one for one in self._replicas_list}
+
+    def _places(self) -> Places:
+        return {name: one.max_ongoing_requests for name, one in self._replicas().items()}
+
+    async def _ask(self, turn: RouteRequest) -> Placement:
         """Return what the router actor decides, once a replica has room for the turn.
 
         Raises:
@@ -151,13 +157,15 @@ class KVRouter(RequestRouter):
         """
         try:
             placement: Placement | Refusal | None = await self._client.call(
-                "decide", turn, places, timeout_s=self._timeout_s
+                "decide", turn, self._places(), timeout_s=self._timeout_s
             )
         finally:
             turn.sent = None  # the replica has no use for it
         while placement is None:
             # A dead actor is heard of; one that's late keeps the turn's place in the queue.
-            placement = await self._client.call("wait", turn, places, timeout_s=ASK_S + LATE_S)
+            placement = await self._client.call(
+                "wait", turn, self._places(), timeout_s=ASK_S + LATE_S
+            )
         if isinstance(placement, Refusal):
             raise TurnedAway(placement.reason)
         return placement

@@ -138,7 +138,7 @@ class Passthrough:
                 if reply.started or losses == self._config.max_attempts:
                     raise
                 logger.warning("%s: replica lost (%s), trying another", request.path, error)
-            except ReplicasFull:
+            except (ReplicasFull, TurnedAway):
                 # A request that was let in before its replica was lost keeps its right to wait.
                 if not losses:
                     raise

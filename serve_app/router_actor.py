@@ -104,9 +104,11 @@ class RouterActor:
         return self._answer(outcome) if outcome else None
 
     async def give_up(self, request: RequestId) -> None:
-        """Note that a request went elsewhere, or nowhere: no replica will report its end."""
+        """Note that a request goes nowhere. If a replica has it, that one reports its end."""
+        now_s = self._now()
         self._turns.given_up(request)
-        self._end(request, self._now())
+        if request in self._router.waiting or not self._fleet.has(request):
+            self._end(request, now_s)
 
     async def lose(self, replica: ReplicaId) -> None:
         """Note that a replica is gone."""
@@ -125,13 +127,17 @@ class RouterActor:
         if report.batch:
             self._router.index.apply(report.batch, now_s)
             self._turns.totals.kv_events(report.batch.events)
+        booked_at = self._router.in_flight.replica
         for request in report.first_tokens:
-            self._router.first_byte(request, now_s)
+            if booked_at(request) == replica:
+                self._router.first_byte(request, now_s)
         for end in report.ends:
+            if booked_at(end.request) not in (replica, None):
+                continue  # it was taken for lost here, and runs there
             if not self._turns.has_ended(end.request):  # else it was sent twice
                 tokens = self._router.judge(end.request, end.prompt_tokens, end.cached_tokens)
                 self._turns.ended(end, replica, tokens)
-            self._router.end(end.request, now_s)
+            self._router.end_at_replica(end.request, now_s)
         self._place_waiting(now_s)
         return self._router.index.is_synced(replica)
 
@@ -156,16 +162,16 @@ class RouterActor:
         return self._scaling.answer(asked, observed, now_s)
 
     async def configure(
-        self, tunables: Tunables, record: RecordConfig | None, seat: GatewaySeat
+        self, tunables: Tunables | None, record: RecordConfig | None, seat: GatewaySeat
     ) -> RouterStatus:
         """Decide by these numbers from now on, and record turns so, as the newest gateway says.
 
-        Older ones may be leaving, and have other settings.
+        Older ones may be leaving, and have other settings. One that has no numbers yet leaves them.
         """
         now_s = self._now()
         self._fleet.greet(seat, now_s)
         if self._fleet.is_newest(seat):
-            if tunables != self._router.tunables:
+            if tunables not in (None, self._router.tunables):
                 self._router.tune(tunables)
             self._turns.record(record)
         index = self._router.index
@@ -200,8 +206,8 @@ class RouterActor:
 
     async def sessions(self, limit: int, within_s: float = math.inf) -> bytes:
         """Return as JSON what is known of the sessions seen last, of those seen `within_s`."""
-        sessions, history = self._router.sessions, self._turns.sessions
-        return await session_list.sessions(sessions, history, limit, within_s, self._now())
+        history = self._turns.sessions
+        return await session_list.sessions(self._router, history, limit, within_s, self._now())
 
     async def session(self, session: SessionId) -> explain.Json | None:
         """Return how a session went, and where its KV is."""

@@ -18,13 +18,13 @@ TIMEOUT_S = 5.0
 class RouterWatch:
     """Tells the router actor its settings again and again, as a restarted one has forgotten them.
 
-    `status` is None while it does not answer; `block_size` is what it last said, as that of the
-    engines stays. `settings_error` says why the settings given last were refused. `seat` is
-    where it watches from.
+    `tunables` are None until some are given. `status` is None while it does not answer;
+    `block_size` is what it last said, as that of the engines stays. `settings_error` says why the
+    settings given last were refused. `seat` is where it watches from.
     """
 
     def __init__(self, client: RouterLike, record: RecordConfig | None, seat: GatewaySeat) -> None:
-        self.tunables = Tunables()
+        self.tunables: Tunables | None = None
         self.settings_error: str | None = None
         self.status: RouterStatus | None = None
         self.block_size: int | None = None

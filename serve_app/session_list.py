@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from policies.sessions import Session, Sessions
+from policies.router import Router
+from policies.sessions import Session
 from policies.types import SessionId
 from serve_app.json_parts import in_parts
 from serve_app.session_turns import SessionHistory, SessionTurns
@@ -14,20 +15,30 @@ Json = dict[str, Any]
 
 
 async def sessions(
-    known: Sessions, history: SessionTurns, limit: int, within_s: float, now_s: float
+    router: Router, history: SessionTurns, limit: int, within_s: float, now_s: float
 ) -> bytes:
     """Return the sessions seen in the last `within_s`, the most recent one first, as JSON."""
     since_s = now_s - within_s
-    newest = [item for item in reversed(list(known)) if item[1].seen_at_s >= since_s][:limit]
+    latest = reversed(list(router.sessions))
+    newest = [item for item in latest if item[1].seen_at_s >= since_s][:limit]
+    running = router.running_sessions
 
     def tell(item: tuple[SessionId, Session]) -> Json:
-        return in_short(*item, history.get(item[0]), now_s)
+        session, known = item
+        return in_short(
+            session, known, history.get(session), is_running=session in running, now_s=now_s
+        )
 
     return b'{"sessions":%s}' % await in_parts(newest, tell, AT_ONCE)
 
 
 def in_short(
-    session: SessionId, known: Session, history: SessionHistory | None, now_s: float
+    session: SessionId,
+    known: Session,
+    history: SessionHistory | None,
+    *,
+    is_running: bool,
+    now_s: float,
 ) -> Json:
     """Return what is known of a session; None is what this router did not see."""
     told: Json = {
@@ -37,7 +48,7 @@ def in_short(
         "turns": known.turns,
         "blocks": known.blocks,
         "think_s": round(known.think_s, 4),
-        "running": known.ended_at_s is None,
+        "running": is_running,
         "seen_s_ago": round(now_s - known.seen_at_s, 4),
         "prompt_tokens": None,
         "ttft_s": None,

@@ -24,7 +24,10 @@ def session(
     return {
         "session": session,
         "client": turns and turns.client,
-        "now": known and in_short(session, known, turns, now_s),
+        "now": known
+        and in_short(
+            session, known, turns, is_running=session in router.running_sessions, now_s=now_s
+        ),
         "kv": turns and _kv(turns.sample, router),
         "forgotten_turns": turns.forgotten_turns if turns else 0,
         "turns": _turns(turns, states) if turns else [],

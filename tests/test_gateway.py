@@ -358,6 +358,13 @@ async def test_a_request_whose_replica_was_lost_waits_for_room() -> None:
         assert (await client.post(CHAT, json={})).status_code == 200
 
 
+async def test_a_request_whose_replica_was_lost_is_not_turned_away() -> None:
+    """Not for a session too many: it was let in."""
+    replicas = FakeReplicas([ReplicaLost("ActorDiedError")], [TurnedAway("no place")], _ok(b"{}"))
+    async with _client(replicas) as client:
+        assert (await client.post(CHAT, json={})).status_code == 200
+
+
 async def test_attempts_end() -> None:
     """After the last attempt the client gets a 503."""
     lost = [ReplicaLost("ActorDiedError")]

@@ -18,8 +18,16 @@ from policies.sessions import LastTurn
 from policies.tunables import Tunables
 from policies.types import Refusal, ReplicaId, RequestId, Rule, SessionId, Tier
 from serve_app import explain, router_actor, session_list
-from serve_app.metric import Owner
-from serve_app.metrics import DEMANDED_REPLICAS, METRICS, SESSION_LIMIT, WISHED_REPLICAS
+from serve_app.metric import Metric, Owner
+from serve_app.metrics import (
+    DEMANDED_REPLICAS,
+    HIT_TOKENS,
+    METRICS,
+    MISSED_TOKENS,
+    PROMPT_TOKENS,
+    SESSION_LIMIT,
+    WISHED_REPLICAS,
+)
 from serve_app.replica_report import Outcome, TurnEnd
 from serve_app.route_request import Placement, RouteRequest
 from serve_app.router_actor import RouterActor
@@ -645,3 +653,81 @@ async def test_a_long_list_keeps_nobody_waiting(
     assert await actor.decision("http-one") is not None
     assert not listing.done()
     assert len(json.loads(await listing)[what]) == 3
+
+
+def _total(actor: RouterActor, *metrics: Metric) -> float:
+    names = {metric.name for metric in metrics}
+    return sum(one.value for one in actor._turns.totals.samples() if one.metric in names)
+
+
+async def test_tokens_of_a_turn_whose_client_left_are_told(actor: RouterActor) -> None:
+    """Its replica says how it ended, and has its memory until then."""
+    await actor.report(make_report("r1"))
+    turn = make_turn("q1", 1, 2)
+    await actor.decide(turn, {R1: 64})
+    has = frozenset({turn.request})
+    await actor.report(
+        make_report("r1", batch=None, turns=has, first_tokens=(turn.request,)),
+    )
+    await actor.give_up(turn.request)
+    assert actor._router.in_flight.load(R1).decoding == 1
+    end = TurnEnd(turn.request, turn.prompt_tokens, 0, 3, 0.1, 0.2, Outcome.ABORTED)
+    await actor.report(make_report("r1", batch=None, ends=(end,)))
+    assert _total(actor, PROMPT_TOKENS) == turn.prompt_tokens
+    assert _total(actor, HIT_TOKENS, MISSED_TOKENS) == turn.prompt_tokens
+    assert actor._router.in_flight.load(R1).decoding == 0
+
+
+async def test_a_replica_tells_nothing_of_a_turn_that_runs_elsewhere(actor: RouterActor) -> None:
+    """It was taken for lost, though it was not; where the turn runs now is who tells its end."""
+    await actor.report(make_report("r1"))
+    turn = make_turn("q1", 1, 2)
+    await actor.decide(turn, {R1: 64})
+    await actor.lose(R1)
+    await actor.report(make_report("r2"))
+    await actor.decide(turn, {R2: 64})
+    cut_off = TurnEnd(turn.request, 10, 0, 0, None, 0.2, Outcome.ABORTED)
+    await actor.report(make_report("r1", first_tokens=(turn.request,), ends=(cut_off,)))
+    assert actor._router.in_flight.load(R2).prefilling == 1
+    end = TurnEnd(turn.request, 10, 0, 300, 0.1, 9.0)
+    await actor.report(make_report("r2", batch=None, ends=(end,)))
+    told = await actor.decision("q1")
+    assert told
+    assert (told["state"], told["outcome"]["replica"]) == ("answered", "r2")
+
+
+async def test_a_turn_that_did_not_start_is_none(actor: RouterActor) -> None:
+    """It found no place at its replica, waited, and was given up: its session does not run."""
+    await actor.report(make_report("r1"))
+    turn = make_turn("q1", 1, 2, session="s")
+    await actor.decide(turn, {R1: 64})
+    await actor.report(make_report("r1", state=FULL, batch=None))
+    assert await actor.decide(turn, {R1: 64}) is None
+    await actor.give_up(turn.request)
+    session = actor._router.sessions.get(SessionId("s"))
+    assert session
+    assert session.ended_at_s is not None
+
+
+async def test_a_gateway_without_settings_changes_none(actor: RouterActor) -> None:
+    """As each is when it starts, or if its own were refused; a new one is asked first else."""
+    await actor.configure(Tunables(max_park_s=60), None, GATEWAY)
+    newer = replace(GATEWAY, gateway="g2", started_at_s=GATEWAY.started_at_s + 1)
+    status = await actor.configure(None, None, newer)
+    assert status.tunables.max_park_s == 60
+    status = await actor.configure(Tunables(max_park_s=5), None, newer)
+    assert status.tunables.max_park_s == 5
+
+
+async def test_a_session_runs_while_one_of_its_turns_does(actor: RouterActor) -> None:
+    """Subagents have several at a time."""
+    await actor.report(make_report("r1"))
+    for name in ("q1", "q2"):
+        await actor.decide(make_turn(name, 1, 2, session="s"), {R1: 64})
+    for ended, is_running in (("q1", True), ("q2", False)):
+        end = TurnEnd(RequestId(ended), 10, 0, 3, 0.1, 0.2)
+        await actor.report(make_report("r1", batch=None, ends=(end,)))
+        [told] = json.loads(await actor.sessions(10))["sessions"]
+        story = await actor.session(SessionId("s"))
+        assert story
+        assert told["running"] is story["now"]["running"] is is_running
