@@ -39,7 +39,17 @@ class RouterName(StrEnum):
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _not_empty(given: Any) -> Any:
+    if given == "":
+        raise ValueError("names no path")
+    return given
+
+
+NamedPath = Annotated[Path, BeforeValidator(_not_empty)]
+"""Not the empty one, which would mean where Ray was started."""
 
 
 class GatewayConfig(_Strict):
@@ -75,7 +85,7 @@ class SharedDirectory(_Strict):
 
     type: Literal["fs"]
 
-    path: Path
+    path: NamedPath
     """The directory; a relative one is seen from where Ray was started, as a model's is."""
 
     gib: float = Field(gt=0)
@@ -93,7 +103,7 @@ class SharedService(BaseModel):
 class RecordConfig(_Strict):
     """A file in which each finished turn becomes a line of JSON, for benchmarks to replay."""
 
-    path: Path
+    path: NamedPath
     """On the node of the router actor; a relative one is seen from where Ray was started."""
 
     max_gib: float = Field(default=4, gt=0)
@@ -177,7 +187,7 @@ class AppConfig(_Strict):
 
 
 for _settings in (Tunables, AutoscaleSettings):
-    with_config(ConfigDict(extra="forbid"))(_settings)
+    with_config(ConfigDict(extra="forbid", allow_inf_nan=False))(_settings)
 
 
 class UserConfig(_Strict):

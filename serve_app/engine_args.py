@@ -22,7 +22,6 @@ NOT_IN_A_REPLICA = {
     "disable_log_stats": "the router needs them",
     "kv_events_config": "the router takes the events",
     "config": "write the settings into serve.yaml",
-    "data_parallel_supervisor_port": "replicas are Serve's num_replicas",
     "grpc": "replicas are reached through Serve",
     "grpc_port": "replicas are reached through Serve",
     "headless": "each replica runs its API server",
@@ -35,6 +34,9 @@ NOT_IN_A_REPLICA = {
     "uds": "set http_options.host and port",
 }
 """vLLM settings that would silently do nothing, since Serve owns the sockets, and what to do."""
+
+DATA_PARALLEL = "data_parallel_"
+"""Begins the names of vLLM's settings for several engines: the router follows one in a replica."""
 
 
 class EngineArgsError(ValueError):
@@ -61,6 +63,8 @@ def parse(settings: Mapping[str, Any]) -> argparse.Namespace:
     for key, value in settings.items():
         if reason := NOT_IN_A_REPLICA.get(key):
             raise EngineArgsError(f"engine.{key} has no effect in a replica: {reason}")
+        if key.startswith(DATA_PARALLEL):
+            raise EngineArgsError(f"engine.{key}: a replica has one engine; set num_replicas")
         option = _option(key)
         if option not in options:
             remark = did_you_mean(key, [_key(known) for known in options])

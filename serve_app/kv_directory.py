@@ -79,8 +79,10 @@ class KvDirectory:
             payload = kv_file.read(path, self._digest, key, self._payload_bytes)
         except DamagedFileError:
             with suppress(OSError):
+                there_bytes = path.lstat().st_size
                 path.unlink()
-                self._space.release(key[0], self._file_bytes)  # as was reserved for it
+                # A sweep counted what is there, a writer the whole: the less, so that it fits.
+                self._space.release(key[0], min(there_bytes, self._file_bytes))
             raise
         mark_file(path, used_at_ns)
         return payload

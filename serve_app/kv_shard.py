@@ -1,14 +1,18 @@
 """The files of KV in one shard of a directory: their names, and which were not used for long."""
 
+import logging
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from serve_app.kv_file import TEMPORARY, final_name
+
+logger = logging.getLogger(f"vllm.{__name__}")  # an engine's process shows only what is vLLM's
 
 FILE_NAME = re.compile(r"([0-9a-f]{2}){4,64}\.kv")
 NAMESPACE_SUFFIX = ".kv"
@@ -39,7 +43,10 @@ def block_of(path: str) -> bytes | None:
 
 
 def shard_files(root: Path, shard: int) -> list[ShardFile]:
-    """Return the files of all namespaces in a shard, without those of dead writers, who go."""
+    """Return the files of all namespaces in a shard, without those of dead writers, who go.
+
+    What cannot be read below the root counts for nothing.
+    """
     namespaces = [one for one in _entries(root) if one.name.endswith(NAMESPACE_SUFFIX)]
     return [file for one in namespaces for file in _files(f"{one.path}/{shard:02x}", shard)]
 
@@ -62,7 +69,12 @@ def remove_oldest(files: Sequence[ShardFile], kept_ratio: float) -> list[ShardFi
 
 def _files(directory: str, shard: int) -> Iterator[ShardFile]:
     dead_ns = time.time_ns() - TEMPORARY_AGE_S * 10**9
-    for entry in _entries(directory):
+    try:
+        entries = _entries(directory)
+    except OSError as error:  # another user's, or a bad spot of the disk: the rest goes on
+        _complain(directory, error.strerror)
+        return
+    for entry in entries:
         is_temporary = entry.name.endswith(TEMPORARY)
         if not is_temporary and not FILE_NAME.fullmatch(entry.name):
             continue
@@ -79,6 +91,11 @@ def _files(directory: str, shard: int) -> Iterator[ShardFile]:
                 os.unlink(path)  # noqa: PTH108
             else:
                 yield ShardFile(status.st_mtime_ns, status.st_size, path, shard)
+
+
+@cache
+def _complain(directory: str, reason: str | None) -> None:
+    logger.warning("shared KV tier: files in %s are not counted: %s", directory, reason)
 
 
 def _entries(directory: str | Path) -> list[os.DirEntry[str]]:

@@ -14,6 +14,7 @@ from serve_app.suggestion import did_you_mean
 
 IMPORT_PATH = "serve_app.app:build"
 AUTOSCALER = "serve_app.autoscaler:CacheAutoscaler"
+DEPLOYMENTS = ("engine", "gateway")
 
 
 class ServeFileError(ValueError):
@@ -29,7 +30,7 @@ def load(path: Path) -> dict[str, Any]:
     """
     try:
         content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ServeFileError(f"{path}: {error}") from error
     if not isinstance(content, dict):
         raise ServeFileError(f"{path}: not a mapping")
@@ -38,6 +39,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         ServeDeploySchema.model_validate(content)
         app_config(content)
+        _check_deployments(content)
         user_config(content)
         _check_autoscaling(content)
     except ValidationError as error:
@@ -51,7 +53,7 @@ def app(content: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ServeFileError: there is none, or more than one.
     """
-    ours = [one for one in content["applications"] if one["import_path"] == IMPORT_PATH]
+    ours = [one for one in content["applications"] if _is(one["import_path"], IMPORT_PATH)]
     if len(ours) != 1:
         raise ServeFileError(f"applications: {len(ours)} with import_path {IMPORT_PATH}, want one")
     found: dict[str, Any] = ours[0]
@@ -94,7 +96,7 @@ def _check_autoscaling(content: dict[str, Any]) -> None:
     """
     config = deployment(content, "engine").get("autoscaling_config") or {}
     policy = config.get("policy") or {}
-    if policy.get("policy_function") != AUTOSCALER:
+    if not _is(policy.get("policy_function"), AUTOSCALER):
         return
     if app_config(content).router is not RouterName.WARMTURN:
         raise ServeFileError(f"{AUTOSCALER}: needs router: warmturn, which sees the traffic")
@@ -112,6 +114,19 @@ def _check_autoscaling(content: dict[str, Any]) -> None:
             raise ServeFileError(f"autoscaling_config.{name}: leave it out with {AUTOSCALER}")
 
 
+def _is(path: Any, ours: str) -> bool:
+    """Tell whether that names what `ours` does: Ray takes a dot for the colon."""
+    return str(path).replace(":", ".") == ours.replace(":", ".")
+
+
+def _check_deployments(content: dict[str, Any]) -> None:
+    """Check that options are of deployments that there are; ServeFileError if not."""
+    for one in app(content).get("deployments", []):
+        if one["name"] not in DEPLOYMENTS:
+            names = " and ".join(DEPLOYMENTS)
+            raise ServeFileError(f"deployments: {one['name']} is none; there are {names}")
+
+
 def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Iterator[str]:
     """Yield a line on each key that the model does not declare, nested models included."""
     if not isinstance(content, dict):
@@ -124,6 +139,8 @@ def _unknown_keys(model: type[BaseModel], content: Any, prefix: str = "") -> Ite
         for nested in _models_in(field.annotation):
             if isinstance(value, list):
                 for index, item in enumerate(value):
+                    if not isinstance(item, dict):  # Ray's schema fails to say so
+                        yield f"{prefix}{key}.{index}: not a mapping"
                     yield from _unknown_keys(nested, item, f"{prefix}{key}.{index}.")
             else:
                 yield from _unknown_keys(nested, value, f"{prefix}{key}.")

@@ -78,3 +78,11 @@ def test_settings_without_effect_are_refused(key: str) -> None:
     with pytest.raises(EngineArgsError, match=f"engine.{key} has no effect in a replica"):
         engine_args.parse({key: "1"})
     assert hasattr(engine_args.parse({}), key)
+
+
+@pytest.mark.parametrize("key", ["data_parallel_size", "data_parallel_rank"])
+def test_several_engines_in_a_replica_are_refused(key: str) -> None:
+    """vLLM would not start with them, as the router follows one alone."""
+    assert hasattr(engine_args.parse({}), key)
+    with pytest.raises(EngineArgsError, match=f"engine.{key}: a replica has one engine"):
+        engine_args.parse({key: 2})

@@ -42,6 +42,9 @@ def test_the_projects_files_are_good(name: str) -> None:
         ("max_ongoing_requests: 64", "max_ongoing_requests: many", "max_ongoing_requests: Input"),
         ("kv_offload_gib: 1", "kv_offload: 1", "kv_offload: no such setting"),
         ("serve_app.app:build", "other.app:build", "0 with import_path serve_app.app:build"),
+        ("name: engine", "name: engin", "engin is none; there are engine and gateway"),
+        ("deployments:", "deployments: [engine]\n    was:", "deployments.0: not a mapping"),
+        ("max_park_s: 30", "max_park_s: .inf", "max_park_s: Input should be a finite number"),
         ("applications:", "applications: [", "serve.yaml"),
     ],
 )
@@ -88,9 +91,11 @@ def test_autoscaling_that_is_refused(tmp_path: Path, old: str, new: str, reason:
     assert reason in str(error.value)
 
 
-def test_autoscaling_needs_our_router(tmp_path: Path) -> None:
-    """Nobody else knows what is asked, and drains whoever is to go."""
-    text = GOOD.replace("num_replicas: 2", AUTOSCALING, 1)
+@pytest.mark.parametrize("mark", [":", "."])
+def test_autoscaling_needs_our_router(tmp_path: Path, mark: str) -> None:
+    """Nobody else knows what is asked, and drains whoever is to go; Ray takes a dot as well."""
+    named = AUTOSCALING.replace("autoscaler:", f"autoscaler{mark}")
+    text = GOOD.replace("num_replicas: 2", named, 1)
     with pytest.raises(ServeFileError, match="needs router: warmturn"):
         _load(text.replace("router: warmturn", "router: power_of_two"), tmp_path)
 
@@ -100,6 +105,19 @@ def test_files_that_are_something_else(tmp_path: Path, text: str) -> None:
     """A file that is no configuration at all is refused, too."""
     with pytest.raises(ServeFileError):
         _load(text, tmp_path)
+
+
+def test_a_file_in_another_encoding(tmp_path: Path) -> None:
+    """It is named, as any that cannot be read."""
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("applications: café".encode("latin-1"))
+    with pytest.raises(ServeFileError, match=r"latin\.yaml"):
+        serve_file.load(path)
+
+
+def test_an_import_path_with_a_dot(tmp_path: Path) -> None:
+    """Ray takes it for the same."""
+    _load(GOOD.replace("serve_app.app:build", "serve_app.app.build"), tmp_path)
 
 
 def test_a_missing_file() -> None:

@@ -23,7 +23,7 @@ let poll = null;
 function address() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  const known = name in PAGES ? name : "sessions";
+  const known = Object.hasOwn(PAGES, name) ? name : "sessions";
   return { name: known, id: rest.length ? decoded(rest.join("/")) : null, query };
 }
 
@@ -36,7 +36,7 @@ function decoded(text) {
 }
 
 function open() {
-  if (location.hash === "#view") return; // the skip link
+  if (page && location.hash === "#view") return; // the skip link
   poll?.stop();
   const { name, id, query } = address();
   page = PAGES[name](id, new URLSearchParams(query));

@@ -30,7 +30,7 @@ const COLUMNS = [
     value: (row) => row.think_s, cell: (row) => seconds(row.think_s) },
   { name: "seen", label: "Seen", title: "When a turn of it last began or ended",
     value: (row) => row.seenAtMs,
-    cell: (row) => (row.running ? running() : ago((Date.now() - row.seenAtMs) / 1000)) },
+    cell: (row) => (row.running ? running() : ago((performance.now() - row.seenAtMs) / 1000)) },
 ].map((column) => ({ kind: "number", ...column }));
 
 export function sessionsPage(query) {
@@ -76,7 +76,7 @@ export function sessionsPage(query) {
   }
 
   async function refresh(signal) {
-    const nowMs = Date.now();
+    const nowMs = performance.now();
     const all = nowMs - allAtMs > ALL_EVERY_MS;
     const within = all ? "" : `&within_s=${((nowMs - askedAtMs) / 1000 + SLACK_S).toFixed(3)}`;
     const answer = await ask(`sessions?limit=${MOST}${within}`, signal);
@@ -86,7 +86,7 @@ export function sessionsPage(query) {
     }
     askedAtMs = nowMs;
     for (const one of answer.sessions) {
-      sessions.set(one.session, { ...one, seenAtMs: Date.now() - one.seen_s_ago * 1000 });
+      sessions.set(one.session, { ...one, seenAtMs: performance.now() - one.seen_s_ago * 1000 });
     }
     client.offer([...sessions.values()].map((row) => row.client));
     replica.offer([...sessions.values()].map((row) => row.replica));

@@ -151,6 +151,25 @@ def parts(page: Page) -> Counter[str]:
     return Counter(role for role in told if role in ("table", "row", "rowheader", "columnheader"))
 
 
+@pytest.mark.usefixtures("talk")
+def test_opened_where_the_skip_link_leads(page: Page, service: Service) -> None:
+    """There is a page, as there is at any other address."""
+    page.goto("about:blank")
+    page.goto(f"{service.url}/warmturn/#view")
+    expect(page.get_by_role("table", name="Sessions")).to_be_visible(timeout=PATIENCE_MS)
+
+
+@pytest.mark.usefixtures("talk")
+def test_a_clock_that_is_set_back(chromium: Browser, service: Service) -> None:
+    """The list goes on."""
+    page = chromium.new_page()
+    page.add_init_script("let now = Date.now(); Date.now = () => (now -= 5000);")
+    with page.expect_response(re.compile("within_s=")) as answer:
+        page.goto(f"{service.url}/warmturn/")
+    assert answer.value.status == 200
+    page.close()
+
+
 def test_tables_stay_tables(page: Page, service: Service, talk: Talk) -> None:
     """Who hears a page learns what each number is, also where a narrow screen shows no heads."""
     page.goto(f"{service.url}/warmturn/#/sessions/{talk.session}")
