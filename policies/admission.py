@@ -63,7 +63,7 @@ class Admission:
         """
         session = outcome.booking.session
         assert session is not None
-        is_nameless = session == request.request
+        is_nameless = session == SessionId(request.request)
         asking = self._asking.setdefault(session, _Asking(now_s, now_s, is_nameless))
         asking.asked_at_s = now_s
         until_s = request.arrived_at_s + max_park_s

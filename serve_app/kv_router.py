@@ -117,7 +117,7 @@ class KVRouter(RequestRouter):
 
     async def _place(self, turn: RouteRequest) -> RunningReplica | None:
         """Place a turn and return its replica; None where a pause is better before trying again."""
-        replicas = self._replicas()
+        replicas = self._named_replicas()
         if turn.rejected_by.issuperset(replicas):
             turn.rejected_by.clear()  # each was full when it was asked
             return None
@@ -139,14 +139,14 @@ class KVRouter(RequestRouter):
             left = [name for name in replicas if name not in turn.rejected_by]
             replica = rendezvous(turn.session or turn.request, among or left)
             turn.placement = Placement(replica, turn.session, None)
-        return self._replicas().get(turn.placement.replica)
+        return self._named_replicas().get(turn.placement.replica)
 
-    def _replicas(self) -> dict[ReplicaId, RunningReplica]:
+    def _named_replicas(self) -> dict[ReplicaId, RunningReplica]:
         """Return those that run as Serve says now."""
         return {ReplicaId(one.replica_id.unique_id): one for one in self._replicas_list}
 
     def _places(self) -> Places:
-        return {name: one.max_ongoing_requests for name, one in self._replicas().items()}
+        return {name: one.max_ongoing_requests for name, one in self._named_replicas().items()}
 
     async def _ask(self, turn: RouteRequest) -> Placement:
         """Return what the router actor decides, once a replica has room for the turn.

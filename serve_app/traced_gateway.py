@@ -175,8 +175,8 @@ def _read(turn: RouteRequest) -> dict[str, AttributeValue]:
         {
             INPUT_TOKENS: turn.prompt_tokens if is_counted else None,
             "warmturn.not_rendered": turn.not_rendered,
-            "warmturn.prefix_break": broken and broken.kind.value,
-            "warmturn.lost_tokens": broken and broken.lost_tokens,
+            "warmturn.prefix_break": broken.kind.value if broken else None,
+            "warmturn.lost_tokens": broken.lost_tokens if broken else None,
         }
     )
 

@@ -44,9 +44,9 @@ def placed(placement: Placement) -> dict[str, AttributeValue]:
             REPLICA: placement.replica,
             SESSION: placement.session,
             "warmturn.expected_cached_tokens": placement.expected_cached_tokens,
-            "warmturn.rule": why and why.rule.value,
-            "warmturn.reason": why and why.reason,
-            "warmturn.expected_ttft_s": why and why.expected_ttft_s,
-            "warmturn.waited_s": why and why.waited_s,
+            "warmturn.rule": why.rule.value if why else None,
+            "warmturn.reason": why.reason if why else None,
+            "warmturn.expected_ttft_s": why.expected_ttft_s if why else None,
+            "warmturn.waited_s": why.waited_s if why else None,
         }
     )

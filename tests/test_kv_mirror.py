@@ -13,7 +13,8 @@ from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStor
 
 from policies.block_hash import hash_blocks, root_hash
 from policies.kv_events import Cleared, EngineHash, Event, EventBatch, Removed, Snapshot, Stored
-from policies.prefix_index import NO_MATCH, Match, PrefixIndex
+from policies.match import NO_MATCH, Match
+from policies.prefix_index import PrefixIndex
 from policies.types import BlockHash, ReplicaId, Tier
 from serve_app.kv_event import KvEvent
 from serve_app.kv_mirror import LATE_BATCHES, KvMirror

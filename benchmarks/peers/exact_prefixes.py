@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from benchmarks.peers.policy import Peer
 from policies.kv_events import EventBatch
-from policies.prefix_index import NO_MATCH, Match, PrefixIndex
+from policies.match import NO_MATCH, Match
+from policies.prefix_index import PrefixIndex
 from policies.types import ReplicaId, ReplicaState, Request, RequestId
 
 

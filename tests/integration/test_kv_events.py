@@ -14,7 +14,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from policies.block_hash import hash_blocks, root_hash
 from policies.kv_events import EventBatch, Snapshot
-from policies.prefix_index import NO_MATCH, Match, PrefixIndex
+from policies.match import NO_MATCH, Match
+from policies.prefix_index import PrefixIndex
 from policies.types import ReplicaId
 from serve_app import engine_args
 from serve_app.config import AppConfig

@@ -332,7 +332,7 @@ def test_a_forgotten_replicas_place_is_taken() -> None:
 
 def test_a_snapshot_evicts_only_what_is_gone() -> None:
     """The memory of evicted blocks is kept where it says nothing new."""
-    names = range(40)
+    names = list(range(40))
     gone, held = make_stored(*names, names=names), make_stored(100, 101, names=[100, 101])
     index = PrefixIndex(expect_s=30, remember_s=60, max_remembered=41, max_shared=10)
     index.apply(make_batch(gone, make_removed(*names), held), 0)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from policies.kv_events import Cleared, EngineHash, Event, EventBatch, Removed, Snapshot, Stored
-from policies.prefix_index import Match, PrefixIndex
+from policies.match import Match
+from policies.prefix_index import PrefixIndex
 from policies.types import ReplicaId, Tier
 from tests.policies.makers import ROOT, make_hashes, make_stored
 

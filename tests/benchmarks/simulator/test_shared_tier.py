@@ -12,7 +12,8 @@ from benchmarks.simulator.presets import PRESETS
 from benchmarks.simulator.progress import Admitted, FirstToken, Hit
 from benchmarks.simulator.shared_tier import SharedTier, SharedTierSize
 from policies.kv_events import EngineHash, Event, EventBatch, Removed, Stored
-from policies.prefix_index import Match, PrefixIndex
+from policies.match import Match
+from policies.prefix_index import PrefixIndex
 from policies.types import BlockHash, ReplicaId, Tier
 from tests.benchmarks.simulator.test_engine import HARDWARE, finish, make_turns, times
 
