@@ -21,6 +21,7 @@ from benchmarks.live_figures import figures
 from benchmarks.live_replay import Client
 from benchmarks.live_sessions import Pace, made_up
 from benchmarks.traces import read_sessions
+from policies.tunables import Tunables
 from serve_app import serve_file
 from serve_app.http_message import (
     CACHED_HEADER,
@@ -203,6 +204,20 @@ async def test_settings_change_without_a_restart(service: Service, cluster: Loca
         after = await _replicas(http)
     names = [{one["replica"] for one in found["replicas"]} for found in (before, after)]
     assert names[0] == names[1]
+
+
+async def test_without_settings_the_defaults_hold(service: Service, cluster: LocalCluster) -> None:
+    """Also where there were some before."""
+    given = _routing(service.content)["ttft_slo_s"]
+    assert given != Tunables().ttft_slo_s
+    without = deepcopy(service.content)
+    del serve_file.deployment(without, "gateway")["user_config"]
+    async with _http(service) as http:
+        for content, wanted in ((without, Tunables().ttft_slo_s), (service.content, given)):
+            deploy(cluster, content)
+            async with asyncio.timeout(20):
+                while (await _replicas(http))["router"]["tunables"]["ttft_slo_s"] != wanted:
+                    await asyncio.sleep(0.2)
 
 
 async def test_settings_that_are_refused_harm_nobody(
