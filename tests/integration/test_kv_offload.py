@@ -10,7 +10,7 @@ from tests.integration.conftest import BLOCK_TOKENS, PRIMARY_BLOCKS, Service
 REPLICA, SESSION = REPLICA_HEADER.decode(), SESSION_HEADER.decode()
 CPU_HITS = "vllm:external_prefix_cache_hits_total"
 PRIMARY_HITS = "vllm:prefix_cache_hits_total"
-MOST = 12
+MOST = 30
 """So many other prompts are asked at most, until one replica has had enough of them."""
 
 
@@ -41,19 +41,21 @@ def test_an_evicted_session_comes_back_from_the_cpu_tier(service: Service) -> No
 
         home, first, prompt_tokens, cached = ask(0)
         assert cached == 0
-        # They are of one session, so most go where the first went; each takes half of its cache.
-        others: list[tuple[str, str]] = []
-        while sum(replica == home for replica, _ in others) < 3:
-            assert len(others) < MOST
-            others.append(ask(len(others) + 1)[:2])
         assert prompt_tokens * 4 > 2 * PRIMARY_BLOCKS * BLOCK_TOKENS
-
-        cpu_hits = service.engine_metric(CPU_HITS)
-        primary_hits = service.engine_metric(PRIMARY_HITS)
-        replica, again, _, cached = ask(0)
-        assert replica == home
+        others: list[str] = []
+        replica = None
+        while replica != home:  # else the session moved, and begins anew there
+            home, evictions = replica or home, 0
+            while evictions < 3:  # each takes half of the cache of whoever gets it
+                assert len(others) < MOST
+                other, text, *_ = ask(len(others) + 1)
+                others.append(text)
+                evictions += other == home
+            cpu_hits = service.engine_metric(CPU_HITS)
+            primary_hits = service.engine_metric(PRIMARY_HITS)
+            replica, again, _, cached = ask(0)
+            assert again == first
         assert cached >= prompt_tokens - BLOCK_TOKENS
         assert service.engine_metric(CPU_HITS) - cpu_hits == cached
         assert service.engine_metric(PRIMARY_HITS) == primary_hits
-        assert again == first
-        assert len({first, *(text for _, text in others)}) == 1 + len(others)
+        assert len({first, *others}) == 1 + len(others)
