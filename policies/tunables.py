@@ -41,7 +41,7 @@ class Tunables:
     ttft_slo_s: float = 5.0
     """How much later than in an idle fleet the first token of a turn may come."""
 
-    max_late_ratio: float = 0.15
+    max_late_ratio: float = 0.1
     """Share of turns that may come later than that, before sessions that do not run must wait."""
 
     session_hold_s: float = 300.0
