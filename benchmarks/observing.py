@@ -112,7 +112,7 @@ async def _measure(
 async def _keep_both_busy(
     http: httpx.AsyncClient, url: str, model: str, sessions: int, number: int
 ) -> dict[str, Answered]:
-    """Return what each answered in a round, of which each other is begun by the watched one."""
+    """Return what each answered in a round; they take turns in who begins."""
     apps = (PLAIN, WATCHED) if number % 2 else (WATCHED, PLAIN)
     name = f"round {number}"
     answered = await asyncio.gather(

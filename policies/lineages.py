@@ -42,7 +42,7 @@ class Lineages:
         """
         owners = self._owners
         again = owners.get(hashes[-1]) if hashes else None
-        if again and any(t.is_later and t.block == hashes[-1] for t in self._tails[again]):
+        if again and any(t.is_later and t.block == hashes[-1] for t in self._tails.get(again, ())):
             return again
         return next((owners[h] for h in reversed(hashes[:-1]) if h in owners), None)
 
