@@ -70,7 +70,9 @@ class Router:
         self._placed: dict[RequestId, _Placed] = {}
 
     def tune(self, tunables: Tunables) -> None:
-        """Decide by other numbers from now on; what is known stays."""
+        """Decide by other numbers from now on; what is known stays, but which turns were late."""
+        if tunables.ttft_slo_s != self.tunables.ttft_slo_s:
+            self.admission.limit.forget_turns()
         self.tunables = tunables
         self.index.tune(
             tunables.expect_s,

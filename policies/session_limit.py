@@ -48,6 +48,10 @@ class SessionLimit:
         if began_at_s >= self._judged_from_s:
             self._turns.append((now_s, late))
 
+    def forget_turns(self) -> None:
+        """Forget which turns were late, as from now on others are."""
+        self._turns.clear()
+
     def late_ratio(self, now_s: float) -> float | None:
         """Return the share of late turns among the recent ones; None where these are too few."""
         while self._turns and now_s - self._turns[0][0] > _RECENT_S:

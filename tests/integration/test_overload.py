@@ -33,7 +33,12 @@ async def overloaded(service: Service, cluster: LocalCluster) -> AsyncIterator[h
     """A client of the service while it takes every turn for a late one."""
     content = deepcopy(service.content)
     gateway = serve_file.deployment(content, "gateway")
-    gateway["user_config"]["routing"] |= {"ttft_slo_s": 0, "max_late_ratio": 0, "max_park_s": 2}
+    gateway["user_config"]["routing"] |= {
+        "ttft_slo_s": 0,
+        "max_late_ratio": 0,
+        "max_park_s": 2,
+        "session_hold_s": 3600,  # no place of another test's sessions comes free meanwhile
+    }
     async with httpx.AsyncClient(base_url=service.url, timeout=120) as http:
         deploy(cluster, content)
         async with asyncio.timeout(20):

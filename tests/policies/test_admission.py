@@ -284,3 +284,13 @@ def serve_until_first_token(router: Router, name: str, session: str, at_s: float
     """Let a turn arrive and get its first token at once."""
     ask(router, name, session, at_s)
     router.first_byte(RequestId(name), at_s + 0.1)
+
+
+def test_what_was_late_by_another_measure_says_nothing() -> None:
+    """An operator who asks for less is not held to what was too late before."""
+    router = Router(Tunables(max_late_ratio=1))
+    for number in range(40):
+        serve(router, f"q{number}", f"s{number}", at_s=number / 10, ttft_s=9.0)
+    router.tune(Tunables(ttft_slo_s=20))
+    router.expire(20, replicas=1)
+    assert router.admission.limit.sessions is None
