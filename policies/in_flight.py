@@ -108,10 +108,15 @@ class InFlight:
             self._running.setdefault(booking.replica, {})[booking.request] = entry
         self._loads[booking.replica] = self.load(booking.replica) + load
 
+    def is_prefilling(self, request: RequestId) -> bool:
+        """Tell whether a request was sent and its first byte is awaited."""
+        entry = self._entries.get(request)
+        return entry is not None and entry.load.prefilling > 0
+
     def first_byte(self, request: RequestId) -> None:
         """Release a request's prefill; it decodes from now on."""
-        entry = self._entries.get(request)
-        if entry and not entry.booking.parked:
+        if self.is_prefilling(request):
+            entry = self._entries[request]
             booking = entry.booking
             load = Load(blocks=booking.blocks, decoding=1)
             self._entries[request] = _Entry(booking, entry.booked_at_s, load)

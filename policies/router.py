@@ -30,14 +30,13 @@ _DECIDED_ANEW = 1
 """Waiting requests that are decided anew, though their replica has no room, as another got some."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Placed:
     """A request that was sent to a replica; to compute what nobody had takes `first_seen_s`."""
 
     request: Request
     foreseen: Foreseen
     first_seen_s: float
-    has_first_byte: bool = False
 
 
 class Router:
@@ -132,13 +131,11 @@ class Router:
 
     def first_byte(self, request: RequestId, now_s: float) -> None:
         """Note that a request's prefill is done."""
-        self.in_flight.first_byte(request)
-        placed = self._placed.get(request)
-        if placed and not placed.has_first_byte:
-            placed.has_first_byte = True
+        if placed := self._unanswered(request):
             began_at_s = self._began_at_s(placed)
             is_late = self._is_late(placed, now_s)
             self.admission.limit.first_token(began_at_s, now_s, late=is_late)
+        self.in_flight.first_byte(request)
 
     def judge(
         self, request: RequestId, prompt_tokens: int, cached_tokens: int
@@ -157,8 +154,8 @@ class Router:
 
     def end_at_replica(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended where it was placed, maybe since its client gave up."""
-        placed = self._placed.get(request)
-        if placed and not placed.has_first_byte and self._is_late(placed, now_s):
+        placed = self._unanswered(request)
+        if placed and self._is_late(placed, now_s):
             self.admission.limit.first_token(self._began_at_s(placed), now_s, late=True)
         self.end(request, now_s)
 
@@ -248,6 +245,10 @@ class Router:
         first_seen_tokens = request.prompt_tokens - foreseen.seen_blocks * request.block_size
         [rate] = [c.state.prefill_tokens_per_s for c in candidates if c.replica == chosen]
         return _Placed(request, foreseen, first_seen_tokens / rate)
+
+    def _unanswered(self, request: RequestId) -> _Placed | None:
+        """Return a request that was sent to a replica and had no first byte yet."""
+        return self._placed.get(request) if self.in_flight.is_prefilling(request) else None
 
     def _began_at_s(self, placed: _Placed) -> float:
         asked = placed.request

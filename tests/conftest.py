@@ -1,7 +1,9 @@
 """What unit and integration tests share."""
 
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -26,3 +28,14 @@ def smollm2() -> Path:
 def root_level() -> None:
     """Let each test see warnings: what vLLM imports lets the root logger pass errors alone."""
     logging.getLogger().setLevel(logging.WARNING)
+
+
+@pytest.fixture
+async def actor() -> AsyncIterator[Any]:
+    """A router actor without Ray around it, whose clock is stopped at the end."""
+    from serve_app.router_actor import RouterActor  # it imports Ray, which most tests need not
+
+    made = RouterActor()
+    yield made
+    if made._clock:
+        made._clock.cancel()

@@ -1,5 +1,6 @@
 """Turns, reports and decisions, as tests of the router's shell need them."""
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from policies.types import (
 )
 from serve_app.replica_report import Node, ReplicaReport
 from serve_app.route_request import GatewaySeat, RouteRequest
+from serve_app.router_actor import RouterActor
 from tests.policies.makers import BLOCK_SIZE, make_hashes, make_state
 
 GATEWAY = GatewaySeat("g1", "n1", 0.0)
@@ -64,3 +66,15 @@ def make_decision(turn: RouteRequest, replica: str) -> Decision:
         ttft_s=0.5,
         booking=Booking(turn.request, turn.session, chosen, 10, 3, cold=False, parked=False),
     )
+
+
+class DirectClient:
+    """Calls a router actor in this process, in place of RouterClient."""
+
+    def __init__(self, actor: RouterActor) -> None:
+        self._actor = actor
+
+    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
+        """Return what the method returns."""
+        async with asyncio.timeout(timeout_s):
+            return await getattr(self._actor, method)(*args)

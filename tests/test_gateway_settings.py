@@ -1,7 +1,6 @@
 """What a gateway that starts tells the router actor, as Serve starts one."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,38 +10,24 @@ from serve_app.app import Gateway
 from serve_app.route_request import GatewaySeat
 from serve_app.router_actor import RouterActor
 from serve_app.router_watch import RouterWatch
+from tests.makers import DirectClient
 
 SET = {"routing": {"max_park_s": 60}}
 REFUSED = {"routing": {"max_park_s": 5, "typo": 1}}
 
 
-class Client:
-    """Calls an actor in this process."""
-
-    def __init__(self, actor: RouterActor) -> None:
-        self._actor = actor
-
-    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
-        async with asyncio.timeout(timeout_s):
-            return await getattr(self._actor, method)(*args)
-
-
-@pytest.fixture
-async def actor() -> AsyncIterator[RouterActor]:
-    """An actor whose clock is stopped at the end, and that a gateway has told its settings."""
-    made = RouterActor()
-    await _watch(_gateway(made, started_at_s=1.0, user_config=SET))
-    assert made._router.tunables.max_park_s == 60
-    yield made
-    if made._clock:
-        made._clock.cancel()
+@pytest.fixture(autouse=True)
+async def settings(actor: RouterActor) -> None:
+    """What a gateway has told the actor before."""
+    await _watch(_gateway(actor, started_at_s=1.0, user_config=SET))
+    assert actor._router.tunables.max_park_s == 60
 
 
 def _gateway(actor: RouterActor, started_at_s: float, **settings: Any) -> Gateway:
     gateway: Any = Gateway.__new__(Gateway)
     gateway._endpoint = None
     seat = GatewaySeat(f"g{started_at_s}", "n1", started_at_s)
-    gateway._watch = RouterWatch(Client(actor), None, seat)
+    gateway._watch = RouterWatch(DirectClient(actor), None, seat)
     if settings:
         gateway.reconfigure(**settings, rank=None)
     made: Gateway = gateway

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,28 +10,8 @@ import pytest
 from serve_app import router_actor
 from serve_app.kv_router import KVRouter
 from serve_app.router_actor import RouterActor
-from tests.makers import make_report, make_turn
+from tests.makers import DirectClient, make_report, make_turn
 from tests.policies.makers import make_state
-
-
-class Client:
-    """Calls an actor in this process."""
-
-    def __init__(self, actor: RouterActor) -> None:
-        self._actor = actor
-
-    async def call(self, method: str, *args: Any, timeout_s: float) -> Any:
-        async with asyncio.timeout(timeout_s):
-            return await getattr(self._actor, method)(*args)
-
-
-@pytest.fixture
-async def actor() -> AsyncIterator[RouterActor]:
-    """An actor whose clock is stopped at the end."""
-    made = RouterActor()
-    yield made
-    if made._clock:
-        made._clock.cancel()
 
 
 def _replicas(*names: str) -> list[Any]:
@@ -49,7 +28,7 @@ async def test_a_turn_that_waits_goes_to_a_replica_that_came_since(
     monkeypatch.setattr(router_actor, "ASK_S", 0.02)
     await actor.report(make_report("r1", state=make_state("r1", total_blocks=9, free_blocks=0)))
     router: Any = KVRouter.__new__(KVRouter)
-    router._client, router._timeout_s, router._silent_until_s = Client(actor), 5.0, 0.0
+    router._client, router._timeout_s, router._silent_until_s = DirectClient(actor), 5.0, 0.0
     router._sent, router._replicas_list = Counter(), _replicas("r1")
     placing = asyncio.create_task(router._place(make_turn("q1", 1, 2)))
     await asyncio.sleep(0.05)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -41,15 +40,6 @@ PLACES = {R1: 64, R2: 64}
 
 FULL = make_state("r1", total_blocks=10, free_blocks=0)
 ROOMY = make_state("r1", total_blocks=10, free_blocks=10)
-
-
-@pytest.fixture
-async def actor() -> Any:
-    """An actor whose clock is stopped at the end."""
-    router = RouterActor()
-    yield router
-    if router._clock:
-        router._clock.cancel()
 
 
 async def test_a_turn_follows_its_kv(actor: RouterActor) -> None:

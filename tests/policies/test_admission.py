@@ -274,16 +274,11 @@ def test_a_first_token_that_is_told_twice_counts_once() -> None:
     """A report is sent again when its answer comes too late."""
     router = Router(Tunables())
     for number in range(40):
-        serve_until_first_token(router, f"q{number}", f"s{number}", number / 10)
+        ask(router, f"q{number}", f"s{number}", number / 10)
+        router.first_byte(RequestId(f"q{number}"), number / 10 + 0.1)
     for number in range(40):
         router.first_byte(RequestId(f"q{number}"), 12)
     assert router.admission.limit.late_ratio(12) == 0
-
-
-def serve_until_first_token(router: Router, name: str, session: str, at_s: float) -> None:
-    """Let a turn arrive and get its first token at once."""
-    ask(router, name, session, at_s)
-    router.first_byte(RequestId(name), at_s + 0.1)
 
 
 def test_what_was_late_by_another_measure_says_nothing() -> None:
