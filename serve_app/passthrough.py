@@ -27,6 +27,7 @@ from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.reply import Reply
 from serve_app.route_request import RouteRequest, TurnedAway
 from serve_app.session_id import find_session_id, with_session_id
+from serve_app.turns import is_streamed_turn
 
 logger = logging.getLogger("ray.serve")
 
@@ -78,6 +79,7 @@ class Passthrough:
         """Answer one request; a client that hangs up cancels this."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         reply = Reply(path, send)
+        request = None
         try:
             async with asyncio.timeout(self._config.request_timeout_s):
                 headers: Headers = tuple(
@@ -88,6 +90,10 @@ class Passthrough:
                 await self._answer(self._canonical(request), body, reply)
         except ClientGone:
             return
+        except asyncio.CancelledError:
+            if request and not reply.started and is_streamed_turn(request):
+                self._note_ttft(reply)  # it would have come later still
+            raise
         except Exception as error:
             explained = self._explain(error)
             self._errors.inc(1, {"status": str(explained.status)})
@@ -153,10 +159,13 @@ class Passthrough:
             await reply.start(start)
             await reply.body(first)
             if turn and is_event_stream(start.headers):
-                self._ttft_s.observe(time.monotonic() - reply.opened_at_s)
+                self._note_ttft(reply)
             async for piece in answer.body:
                 await reply.body(piece)
         await reply.end()
+
+    def _note_ttft(self, reply: Reply) -> None:
+        self._ttft_s.observe(time.monotonic() - reply.opened_at_s)
 
     def _explain(self, error: Exception) -> ApiError:
         retry_after_s = self._config.retry_after_s

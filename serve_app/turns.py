@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from policies.types import RequestId, SessionId
 from serve_app.agent_metrics import counter
 from serve_app.client_name import client_name
@@ -23,6 +25,20 @@ TURN_PATHS = frozenset(("/v1/chat/completions", "/v1/completions", "/v1/response
 def is_turn(method: str, path: str) -> bool:
     """Tell whether such a request has a prompt."""
     return method == "POST" and path in TURN_PATHS
+
+
+class _Streamed(msgspec.Struct):
+    stream: bool | None = None
+
+
+def is_streamed_turn(request: HttpRequest) -> bool:
+    """Tell whether a request has a prompt and asks for its answer as a stream."""
+    if not is_turn(request.method, request.path):
+        return False
+    try:
+        return msgspec.json.decode(request.body, type=_Streamed).stream is True
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
 
 
 class PromptsLike(Protocol):

@@ -180,8 +180,9 @@ async def test_errors_are_counted(counted: list[Any]) -> None:
     assert counted == [(ERRORS, 1, {"status": "429"}), (ERRORS, 1, {"status": "503"})]
 
 
-async def test_the_first_byte_of_streams_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the request's arrival on; answers that come whole, and errors, are no measure of it."""
+@pytest.fixture
+def observed_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Each time to the first byte that a gateway made after this notes."""
     observed_s: list[float] = []
 
     class FakeHistogram:
@@ -192,6 +193,11 @@ async def test_the_first_byte_of_streams_is_timed(monkeypatch: pytest.MonkeyPatc
             observed_s.append(value)
 
     monkeypatch.setattr("serve_app.passthrough.histogram", FakeHistogram)
+    return observed_s
+
+
+async def test_the_first_byte_of_streams_is_timed(observed_s: list[float]) -> None:
+    """From the request's arrival on; answers that come whole, and errors, are no measure of it."""
     stream = _ok(0.02, b"data: 1\n\n", 0.2, b"data: 2\n\n", headers=SSE)
     replicas = FakeReplicas(stream, _ok(b"{}"), _ok(b"{}", status=400), _ok(b"x", headers=SSE))
     async with _client(replicas) as client:
@@ -458,6 +464,41 @@ async def test_a_client_that_hangs_up_aborts_its_request() -> None:
     with pytest.raises(asyncio.CancelledError):
         await exchange
     assert replicas.aborted == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "script", "times"),
+    [
+        ({"stream": True}, _ok(60.0, b"data: 1\n\n", headers=SSE), 1),
+        ({"stream": True}, _ok(b"data: 1\n\n", 60.0, headers=SSE), 1),
+        ({"stream": False}, _ok(60.0, b"{}"), 0),
+        ({"stream": None}, _ok(60.0, b"{}"), 0),
+        ({"stream": "yes"}, _ok(60.0, b"{}"), 0),
+        ([], _ok(60.0, b"{}"), 0),
+    ],
+    ids=["before its answer", "in its answer", "whole", "null", "odd", "no turn"],
+)
+async def test_a_wait_for_nothing_is_timed(
+    observed_s: list[float], body: Any, script: list[Any], times: int
+) -> None:
+    """A service whose streams do not begin is late, though its clients leave; each counts once."""
+    replicas = FakeReplicas(script)
+    async with _client(replicas) as client:
+        exchange = asyncio.create_task(client.post(CHAT, json=body))
+        await asyncio.sleep(0.1)
+        exchange.cancel()
+        await asyncio.gather(exchange, return_exceptions=True)
+    assert len(observed_s) == times
+    assert replicas.aborted == 1
+
+
+async def test_a_late_answer_is_an_error_and_no_time(observed_s: list[float]) -> None:
+    """The limit of time cancels it too, but its client is told."""
+    stream = _ok(60.0, b"data: 1\n\n", headers=SSE)
+    async with _client(FakeReplicas(stream), request_timeout_s=0.05) as client:
+        response = await client.post(CHAT, json={"stream": True})
+    assert response.status_code == 504
+    assert not observed_s
 
 
 async def test_a_client_that_hangs_up_while_sending() -> None:
