@@ -204,6 +204,8 @@ class Router:
         else:
             session = request.session
         known = self.sessions.get(session)
+        if known and known.turns == 1 and is_again:
+            known = None  # this is its first turn: where it was to be has nothing of it
         candidates = gather_candidates(
             request, replicas, self.index, self.in_flight, self.sessions, now_s
         )

@@ -1,7 +1,7 @@
 """The last decisions, what was weighed for each, and what came of it."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,6 +16,9 @@ from serve_app.route_request import RouteRequest
 
 MAX_TURNS = 2000
 """Each has the seconds of all replicas."""
+
+MAX_OPEN_TURNS = 8000
+"""Where more than that wait and run, the oldest of them are forgotten, too."""
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class LoggedTurn:
 
 @dataclass(slots=True)
 class DecisionLog:
-    """The last MAX_TURNS turns."""
+    """The last MAX_TURNS turns, and older ones that wait or run."""
 
     _turns: OrderedDict[RequestId, LoggedTurn] = field(default_factory=OrderedDict)
 
@@ -76,7 +79,7 @@ class DecisionLog:
                 now_s,
             )
             self._turns[asked.request] = turn
-            if len(self._turns) > MAX_TURNS:
+            if len(self._turns) > MAX_OPEN_TURNS:
                 self._turns.popitem(last=False)
         turn.is_given_up = False
         return turn
@@ -118,6 +121,13 @@ class DecisionLog:
         if turn := self._turns.get(end.request):
             turn.end, turn.ended_on, turn.tokens = end, replica, tokens
         return turn
+
+    def expire(self, alive: Collection[RequestId]) -> None:
+        """Forget what is too much, the oldest first, but not those `alive`, which wait or run."""
+        too_many = max(0, len(self._turns) - MAX_TURNS)
+        over = (request for request in self._turns if request not in alive)
+        for request in list(islice(over, too_many)):
+            del self._turns[request]
 
     def waited_s(self, request: RequestId) -> float | None:
         """Return how long a turn waited for room so far, where it is known."""

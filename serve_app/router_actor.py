@@ -4,7 +4,6 @@ import asyncio
 import logging
 import math
 import time
-from itertools import chain
 from random import Random
 
 import ray
@@ -250,7 +249,7 @@ class RouterActor:
             self._end(request, now_s)
         running = (request for replica in self._fleet for request in self._fleet.turns(replica))
         waiting = (one.request for one in self._router.waiting.bookings())
-        self._turns.expire(chain(running, waiting), now_s)
+        self._turns.expire({*running, *waiting}, now_s)
         states = self._fleet.states()
         self._router.expire(now_s, sum(not state.draining for state in states))
         if self._observer:

@@ -42,8 +42,6 @@ class RouterTotals:
         made = turn.decision
         assert made is not None
         self.add(metrics.DECISIONS, 1, made.rule)
-        for tier, tokens in made.cached_tokens.items():
-            self.add(metrics.EXPECTED_CACHED_TOKENS, tokens, _name(tier))
         if turn.park and turn.decisions == 1:
             self.add(metrics.WAITED_TURNS, 1)
             self.add(metrics.WAITED_SECONDS, turn.waited_s)
@@ -62,6 +60,8 @@ class RouterTotals:
                 self.add(metrics.MISSED_TOKENS, missed, kind)
         made = turn and turn.decision
         if turn and made and made.replica == turn.ended_on and end.ttft_s is not None:
+            for tier, expected in made.cached_tokens.items():
+                self.add(metrics.EXPECTED_CACHED_TOKENS, expected, _name(tier))
             self.add(metrics.COMPARED_TURNS, 1)
             self.add(metrics.EXPECTED_TTFT_SECONDS, made.ttft_s)
             self.add(metrics.ACTUAL_TTFT_SECONDS, end.ttft_s)

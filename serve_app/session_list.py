@@ -17,39 +17,50 @@ Json = dict[str, Any]
 async def sessions(
     router: Router, history: SessionTurns, limit: int, within_s: float, now_s: float
 ) -> bytes:
-    """Return the sessions seen in the last `within_s`, the most recent one first, as JSON."""
-    since_s = now_s - within_s
-    latest = reversed(list(router.sessions))
-    newest = [item for item in latest if item[1].seen_at_s >= since_s][:limit]
-    running = router.running_sessions
+    """Return as JSON the sessions seen in the last `within_s`, the most recent one first.
 
-    def tell(item: tuple[SessionId, Session]) -> Json:
+    With them come those that wait: first the ones that were never placed.
+    """
+    since_s = now_s - within_s
+    waiting = router.waiting.sessions | router.waiting.held_sessions
+    running = router.running_sessions
+    latest = reversed(list(router.sessions))
+    listed: list[tuple[SessionId, Session | None]] = [
+        (session, None) for session in waiting if session and router.sessions.get(session) is None
+    ]
+    listed += [one for one in latest if one[1].seen_at_s >= since_s or one[0] in waiting]
+
+    def tell(item: tuple[SessionId, Session | None]) -> Json:
         session, known = item
-        return in_short(
+        told = in_short(
             session, known, history.get(session), is_running=session in running, now_s=now_s
         )
+        return told | {"waits": session in waiting}
 
-    return b'{"sessions":%s}' % await in_parts(newest, tell, AT_ONCE)
+    return b'{"sessions":%s}' % await in_parts(listed[:limit], tell, AT_ONCE)
 
 
 def in_short(
     session: SessionId,
-    known: Session,
+    known: Session | None,
     history: SessionHistory | None,
     *,
     is_running: bool,
     now_s: float,
 ) -> Json:
-    """Return what is known of a session; None is what this router did not see."""
+    """Return what is known of a session; None is what this router did not see.
+
+    One that was never placed is not `known`.
+    """
     told: Json = {
         "session": session,
         "client": None,
-        "replica": known.replica,
-        "turns": known.turns,
-        "blocks": known.blocks,
-        "think_s": round(known.think_s, 4),
+        "replica": known and known.replica,
+        "turns": known.turns if known else 0,
+        "blocks": known and known.blocks,
+        "think_s": known and round(known.think_s, 4),
         "running": is_running,
-        "seen_s_ago": round(now_s - known.seen_at_s, 4),
+        "seen_s_ago": round(now_s - known.seen_at_s, 4) if known else 0,
         "prompt_tokens": None,
         "ttft_s": None,
         "hit_ratio": None,

@@ -73,9 +73,13 @@ def _turn(turn: SessionTurn, states: TurnStates) -> Json:
         "prompt_tokens": turn.prompt_tokens,
         "prefix_break": turn.prefix_break and asdict(turn.prefix_break),
         "waited_s": round(turn.waited_s, 4),
-        "expected_ttft_s": round(turn.expected_ttft_s, 4),
-        "ttft_s": None if turn.ttft_s is None else round(turn.ttft_s, 4),
+        "expected_ttft_s": _rounded(turn.expected_ttft_s),
+        "ttft_s": _rounded(turn.ttft_s),
         "cached_tokens": turn.cached_tokens,
         "output_tokens": turn.output_tokens,
         "tokens": turn.tokens and asdict(turn.tokens),
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

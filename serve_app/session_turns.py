@@ -18,17 +18,20 @@ MAX_SESSIONS = 10_000
 
 @dataclass(slots=True, eq=False)
 class SessionTurn:
-    """A turn as it was last decided on, and how it ended; None is what is not known (yet)."""
+    """A turn as it was last decided on, and how it ended; None is what is not known (yet).
+
+    One that waits has no `replica`, `rule` and `expected_ttft_s`, nor has one that was turned away.
+    """
 
     request: RequestId
     http_id: str
     decided_at: str | None
-    replica: ReplicaId
-    rule: Rule
+    replica: ReplicaId | None
+    rule: Rule | None
     prompt_tokens: int
     prefix_break: PrefixBreak | None
     waited_s: float
-    expected_ttft_s: float
+    expected_ttft_s: float | None
     ttft_s: float | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
@@ -76,20 +79,20 @@ class SessionTurns:
         return self._sessions.get(session)
 
     def decided(self, request: RequestId, logged: LoggedTurn) -> None:
-        """Note the decision on a turn, in place of an earlier one."""
-        made = logged.decision
-        assert made is not None
+        """Note what was decided on a turn of a session, in place of what was before."""
         assert logged.session is not None
+        made = logged.decision
         turn = SessionTurn(
             request,
             logged.http_id,
             logged.decided_at,
-            made.replica,
-            made.rule,
+            made.replica if made else None,
+            made.rule if made else None,
             logged.prompt_tokens,
             logged.prefix_break,
             logged.waited_s,
-            made.ttft_s,
+            made.ttft_s if made else None,
+            outcome=Outcome.REFUSED if logged.refusal else None,
         )
         if request in self._open:
             history, earlier = self._open[request]

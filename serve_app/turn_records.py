@@ -1,6 +1,6 @@
 """What is kept of turns: the last ones, sessions in short, counts, and a file if one is set."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from policies.misses import PromptTokens
 from policies.tunables import Tunables
@@ -52,8 +52,8 @@ class TurnRecords:
             self.totals.add(REFUSED_TURNS, 1)
         if turn and isinstance(outcome, Decision):
             self.totals.decided(turn)
-            if outcome.request not in self._ended:
-                self.sessions.decided(outcome.request, turn)
+        if turn and turn.session is not None and outcome.request not in self._ended:
+            self.sessions.decided(outcome.request, turn)
 
     def given_up(self, request: RequestId) -> None:
         """Note that nobody asks for a turn any more, though a replica may have it."""
@@ -74,8 +74,9 @@ class TurnRecords:
         """Tell whether the end of a turn was told."""
         return request in self._ended
 
-    def expire(self, alive: Iterable[RequestId], now_s: float) -> None:
-        """Let go of turns that ended though no replica said so; those `alive` wait or run."""
+    def expire(self, alive: Collection[RequestId], now_s: float) -> None:
+        """Let go of what is too much, and of turns whose end nobody told; `alive` wait or run."""
+        self.log.expire(alive)
         if self.recorder:
             self.recorder.expire(alive, now_s)
 

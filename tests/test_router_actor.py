@@ -16,7 +16,7 @@ from policies.prefix_break import Kind, PrefixBreak
 from policies.sessions import LastTurn
 from policies.tunables import Tunables
 from policies.types import Refusal, ReplicaId, RequestId, Rule, SessionId, Tier
-from serve_app import explain, router_actor, session_list
+from serve_app import decision_log, explain, router_actor, session_list
 from serve_app.metric import Metric, Owner
 from serve_app.metrics import (
     DEMANDED_REPLICAS,
@@ -120,6 +120,53 @@ async def test_who_rejected_one_turn_is_there_for_others(actor: RouterActor) -> 
         placement = await actor.wait(waiting, PLACES)
     assert isinstance(placement, Placement)
     assert placement.replica == R1
+
+
+async def test_a_turn_that_replicas_refuse_is_one_turn(actor: RouterActor) -> None:
+    """What is expected of it counts where it came to run; its new session did not move there."""
+    await actor.report(make_report("r1"))
+    await actor.report(make_report("r2"))
+    turn = make_turn("q1", 1, 2, session="s1")
+    for _ in range(3):
+        placement = await actor.decide(turn, PLACES)
+        assert isinstance(placement, Placement)
+        chosen = placement.replica
+        turn.rejected_by = {chosen}
+    end = TurnEnd(turn.request, 10, 0, 5, 0.25)
+    await actor.report(make_report(chosen, ends=(end,)))
+    now = await sampled(actor)
+    assert (now["warmturn_decisions", "new"], now["warmturn_decisions", "moved"]) == (3, 0)
+    expected = sum(now["warmturn_expected_cached_tokens", tier] for tier in ("gpu", "cpu"))
+    told = await actor.decision("q1")
+    assert told
+    assert expected == sum(told["expected_cached_tokens"].values())
+    again = await actor.decide(make_turn("q2", 1, 2, 3, session="s1"), PLACES)
+    assert isinstance(again, Placement)
+    assert again.why
+    assert again.why.rule is Rule.STAYED
+
+
+async def test_a_turn_that_waits_is_remembered(
+    actor: RouterActor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that came and went meanwhile are forgotten before."""
+    monkeypatch.setattr(decision_log, "MAX_TURNS", 2)
+    monkeypatch.setattr(router_actor, "TICK_S", 0.01)
+    await actor.report(make_report("r1", state=FULL))
+    waiting = make_turn("q1", 1, 2)
+    assert await actor.decide(waiting, {R1: 64}) is None
+    for number in range(5):
+        other = make_turn(f"other-{number}", 1)
+        await actor.decide(other, {R1: 64})
+        await actor.give_up(other.request)
+    await asyncio.sleep(0.1)
+    assert await actor.decision("other-0") is None
+    await actor.report(make_report("r1", state=ROOMY))
+    told = await actor.decision("q1")
+    assert told
+    assert told["waited_s"] > 0
+    now = await sampled(actor)
+    assert now["warmturn_waited_turns",] == 1
 
 
 async def test_a_turn_that_was_never_sent_is_released(
@@ -418,6 +465,30 @@ async def test_while_turns_are_late_a_new_session_waits_for_a_place(actor: Route
     told = await actor.decision("q1")
     assert told
     assert told["waited_for"].startswith("waits for a place: 19 sessions run")
+
+
+async def test_a_session_that_finds_no_place_is_shown(actor: RouterActor) -> None:
+    """While it waits, also to those who ask for what is new, and how that ended."""
+    await overload(actor, max_park_s=0.05)
+    assert await actor.decide(make_turn("q1", 50, session="new"), PLACES) is None
+    assert await actor.decide(make_turn("q2", 20, session="s0"), PLACES) is None
+    listed = json.loads(await actor.sessions(3, 0.0))["sessions"]
+    assert {(one["session"], one["replica"], one["turns"]) for one in listed if one["waits"]} == {
+        ("new", None, 0),
+        ("s0", R1, 1),
+    }
+    for session in ("new", "s0"):
+        told = await actor.session(SessionId(session))
+        assert told
+        last = told["turns"][-1]
+        assert (last["state"], last["replica"], last["rule"]) == ("waits", None, None)
+    await asyncio.sleep(0.06)
+    actor._let_go(time.monotonic())
+    told = await actor.session(SessionId("new"))
+    assert told
+    assert [turn["state"] for turn in told["turns"]] == ["refused"]
+    listed = json.loads(await actor.sessions(100))["sessions"]
+    assert not any(one["waits"] for one in listed)
 
 
 async def test_who_waited_too_long_for_a_place_is_turned_away(actor: RouterActor) -> None:

@@ -58,7 +58,7 @@ def test_a_turn_has_one_line_or_is_counted(story: list[tuple[str, str]]) -> None
             now_s += NODE_DEATH_S
             running = [one for one in NAMES if now_s - heard_at_s[one] > NODE_DEATH_S]
             heard_at_s |= dict.fromkeys(running, now_s)
-            records.expire(map(RequestId, running), now_s)
+            records.expire([RequestId(one) for one in running], now_s)
         elif happens == "gives up":
             records.given_up(turn.request)
         elif happens == "asks":
