@@ -1,7 +1,9 @@
 """A service of tiny replicas on this machine, for one router after another."""
 
+import random
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +77,15 @@ def configure(base: dict[str, Any], router: str, fleet: Fleet, port: int) -> dic
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
+    """Return a port on which nobody listens now, and which the system gives to nobody by itself.
+
+    Ray opens hundreds of such before Serve takes its own.
+    """
+    while True:
+        port = random.randrange(20_000, 30_000)  # noqa: S311
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def make_tiny_model(directory: Path) -> None:

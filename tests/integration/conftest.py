@@ -91,6 +91,7 @@ def configure(model: Path, port: int, engine: dict[str, Any], replicas: int) -> 
     app["args"]["engine"] |= engine
     gateway = serve_file.deployment(content, "gateway")
     gateway["user_config"]["routing"]["ttft_slo_s"] = 120  # a busy machine is no overload
+    app["args"]["gateway"]["router_timeout_s"] = 5  # nor is it a silent router
     options = serve_file.deployment(content, "engine")
     options |= {
         "num_replicas": replicas,

@@ -15,7 +15,8 @@ from tests.integration.conftest import APP, MAX_ONGOING, MAX_QUEUED, Service, ti
 
 CHAT = "/v1/chat/completions"
 RUNNING = "vllm:num_requests_running"
-REPLACED_WITHIN_S = 120
+REPLACED_WITHIN_S = 400
+"""Usually 30 to 50: a new engine starts beside the load."""
 
 
 def _request(text: str, tokens: int, **more: Any) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def _client(service: Service) -> httpx.AsyncClient:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_hangs_up_frees_the_engine(service: Service, stream: bool) -> None:
-    """Two seconds after the client is gone the engine runs nothing for it."""
+    """Soon after the client is gone the engine runs nothing for it; all would take 20 s or more."""
     session = f"hang-up-{stream}"
     async with _client(service) as http:
         request = http.build_request(
@@ -46,7 +47,7 @@ async def test_a_client_that_hangs_up_frees_the_engine(service: Service, stream:
             await (await exchange).aclose()
         else:
             exchange.cancel()
-    await service.settle(RUNNING, 0, within_s=2)
+    await service.settle(RUNNING, 0, within_s=5)
 
 
 async def test_when_full_clients_are_told_to_come_back(service: Service) -> None:

@@ -20,6 +20,7 @@ from serve_app.local_cluster import LocalCluster
 from serve_app.route_request import GatewaySeat, RouteRequest
 from serve_app.router_actor import RouterActor
 from serve_app.router_client import NAMESPACE, RouterClient
+from tests.integration.conftest import titled
 
 APP = "without-engines"
 
@@ -150,7 +151,10 @@ async def test_a_dead_replica_is_passed_over(warm: DeploymentHandle[Any]) -> Non
     name, _ = await _ask(warm, "survivor")
     named = ray.util.list_named_actors(all_namespaces=True)
     [actor] = [one for one in named if name in one["name"]]
+    running = titled(f"ray::ServeReplica:{APP}")
     ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]), no_restart=True)
     async with asyncio.timeout(30):
+        while all(process.is_running() for process in running):
+            await asyncio.sleep(0.1)
         other, _ = await _ask(warm, "survivor")
     assert other != name

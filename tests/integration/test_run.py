@@ -4,7 +4,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -93,9 +92,8 @@ def test_a_bad_setting_fails_at_once(tmp_path: Path, line: str, reason: str) -> 
     wrong = reason.split()[0].rstrip(":").split(".")[-1]
     file = tmp_path / "serve.yaml"
     file.write_text(text.replace(line, line.replace(word, wrong), 1))
-    started = time.monotonic()
     run = subprocess.run([*RUN, "--config", file], capture_output=True, text=True)
     assert run.returncode == 2
     assert reason in run.stdout
     assert "Traceback" not in run.stdout + run.stderr
-    assert time.monotonic() - started < 30
+    assert "starting" not in run.stdout

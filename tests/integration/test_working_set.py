@@ -19,7 +19,7 @@ WORDS = 400
 """Prompts of some 1,600 tokens: three fill a replica's cache, ten those of three."""
 
 MANY, FEW = 9, 1
-COME_WITHIN_S, GO_WITHIN_S = 600.0, 400.0
+COME_WITHIN_S, GO_WITHIN_S = 1200.0, 400.0
 """Long, since three engines start beside those agents: on two slow cores, 80 s or more each."""
 
 AUTOSCALING = {
@@ -113,7 +113,7 @@ async def _until(replicas: int, within_s: float, http: httpx.AsyncClient) -> Non
 
 @asynccontextmanager
 async def _agents(service: Service) -> AsyncIterator[Agents]:
-    async with httpx.AsyncClient(base_url=service.url, timeout=120) as http:
+    async with httpx.AsyncClient(base_url=service.url, timeout=COME_WITHIN_S) as http:
         agents = Agents(http, service.model)
         try:
             yield agents
