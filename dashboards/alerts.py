@@ -3,8 +3,11 @@
 from dashboards.promql import counted
 from dashboards.recordings import DISPERSION_MEAN, HITS_OF_EXPECTED, hits, missed
 from dashboards.rule import Alert, Condition, Severity
-from dashboards.slo import BUDGET_RATIO, OBJECTIVE_RATIO, TTFT_SLO_S
+from dashboards.slo import BUDGET_RATIO, OBJECTIVE_RATIO, TTFT_SLO_S, turns
+from serve_app.audit_verdict import Verdict
 from serve_app.metrics import (
+    DECISIONS,
+    KV_AUDITS,
     REFUSED_TURNS,
     REPLICA_DRAINING,
     REPLICA_SYNCED,
@@ -17,6 +20,9 @@ ROUTER_JOB = "warmturn-router"
 
 FAST_BURN, SLOW_BURN = 14.4, 6.0
 """Times the error budget: a month's in two days, and in five (Google's SRE workbook)."""
+
+FEW = "> 20"
+"""Turns from which on a share of them says something."""
 
 _SLO = f"{OBJECTIVE_RATIO:.0%} of streamed turns get their first token in {TTFT_SLO_S:g} s"
 _BURN_RUNBOOK = (
@@ -32,7 +38,7 @@ def _burn(name: str, severity: Severity, times: float, long: str, short: str, fo
     return Alert(
         name,
         severity,
-        (Condition(missed(long), bad), Condition(missed(short), bad)),
+        (Condition(missed(long), bad), Condition(missed(short), bad), Condition(turns(long), FEW)),
         for_,
         f"Turns are late or fail: the budget of '{_SLO}' burns {times:g} times too fast.",
         _BURN_RUNBOOK,
@@ -43,7 +49,10 @@ ALERTS = (
     Alert(
         "WarmturnHitRatioCollapse",
         Severity.PAGE,
-        (Condition(f"{hits('10m')} / ({hits('6h')} > 0.1)", "< 0.5"),),
+        (
+            Condition(f"{hits('10m')} / ({hits('6h')} > 0.1)", "< 0.5"),
+            Condition(f"sum(increase({DECISIONS.series}[10m]))", FEW),
+        ),
         "10m",
         "Prompts are found cached less than half as often as in the last six hours.",
         "See 'routing': broken prefixes by kind (a client changed its prompts: /warmturn/decisions "
@@ -73,8 +82,8 @@ ALERTS = (
     Alert(
         "WarmturnRouterFallback",
         Severity.PAGE,
-        (Condition(counted(ROUTER_FALLBACKS.series, "2m"), "> 0"),),
-        "5m",
+        (Condition(counted(ROUTER_FALLBACKS.series, "5m"), "> 0"),),
+        "7m",
         "Turns are placed without the router, by hashing.",
         "The router actor is dead, restarting or overloaded. /warmturn/replicas says whether it "
         "answers; `ray list actors --filter name=router:...` where it runs and how often it "
@@ -100,13 +109,27 @@ ALERTS = (
         "if it goes on.",
     ),
     Alert(
+        "WarmturnKvWrong",
+        Severity.PAGE,
+        (Condition(counted(f'{KV_AUDITS.series}{{verdict="{Verdict.DIFFERS}"}}', "1h"), "> 0"),),
+        "1m",
+        "Cached KV gave another answer than computing: answers of late may be wrong.",
+        "The replica emptied its caches by itself; its log says 'cached KV is wrong', and 'KV "
+        "cache', audits, which one it is. Again on one replica alone: its node's memory; drain it. "
+        "On several, with kv_shared: empty that directory. After a change of vLLM or its settings: "
+        "go back, and report it to vLLM; engine.enable_prefix_caching: false serves on meanwhile.",
+    ),
+    Alert(
         "WarmturnWaiting",
         Severity.TICKET,
         (Condition(f"min_over_time({WAITING_REQUESTS.series}[5m])", "> 0"),),
         "10m",
-        "Requests wait at the router all the time: no replica has room.",
-        "Add replicas, or memory for KV. See first that none is draining "
-        f"({REPLICA_DRAINING.series}) or gone ('overview', fleet).",
+        "Requests wait at the router all the time: the replicas of their choice have no room.",
+        "See on 'routing' whether requests are many on all replicas: then add replicas, or memory "
+        f"for KV, but see first that none is draining ({REPLICA_DRAINING.series}) or gone "
+        "('overview', fleet). Many on one alone: a few sessions share it, and waiting for their KV "
+        "costs less than computing it elsewhere; /warmturn/decisions/<x-request-id> has the "
+        "seconds.",
     ),
     Alert(
         "WarmturnTurnedAway",

@@ -7,6 +7,7 @@ from dashboards.promql import rate, ratio
 from dashboards.shared_tier import SHARED_TIER
 from serve_app.metrics import (
     INDEX_BLOCKS,
+    KV_AUDITS,
     REMOVED_BLOCKS,
     REPLICA_HELD_BLOCKS,
     REPLICA_PINNED,
@@ -15,6 +16,7 @@ from serve_app.metrics import (
 )
 
 NO_OFFLOAD = "kv_offload_gib is 0"
+NO_AUDIT = "no turn was audited yet"
 
 USE = Row(
     "Use",
@@ -100,9 +102,28 @@ TRAFFIC = Row(
     ),
 )
 
+AUDITS = Row(
+    "Is it right?",
+    (
+        Panel(
+            "Audits, by replica and verdict",
+            KV_AUDITS.help + " Differs: it was wrong, and was thrown away. Unstable: the engine "
+            "computes the same prompt differently each time. Uncached: evicted too soon to tell.",
+            Unit.NUMBER,
+            (
+                Query(
+                    f"sum by (replica, verdict) ({KV_AUDITS.series})",
+                    "{{replica}} {{verdict}}",
+                    NO_AUDIT,
+                ),
+            ),
+        ),
+    ),
+)
+
 KV_CACHE = Dashboard(
     "warmturn-kv-cache",
     "warmturn: KV cache",
     "Use, evictions and traffic of the KV cache's tiers.",
-    (USE, TRAFFIC, SHARED_TIER),
+    (USE, TRAFFIC, SHARED_TIER, AUDITS),
 )

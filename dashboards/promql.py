@@ -29,8 +29,10 @@ def ratios(parts: str, whole: str) -> str:
 def counted(series: str, window: str) -> str:
     """Return how much a counter grew that does not exist before it first counts.
 
-    `increase` does not see the step from nothing to the first value.
+    `increase` does not see the step from nothing to the first value. One that was not scraped for
+    less than an hour did not begin anew.
     """
     grown = f"sum(increase({series}[{window}]))"
-    begun = f"sum({series} unless {series} offset {window})"
+    before = f"last_over_time({series}[1h] offset {window})"
+    begun = f"sum(min_over_time({series}[{window}]) unless {before})"
     return f"({grown} or vector(0)) + ({begun} or vector(0))"

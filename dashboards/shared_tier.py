@@ -30,7 +30,7 @@ SHARED_TIER = Row(
             "computing them was faster; then the tier is left alone for a while.",
             Unit.PER_SECOND,
             _queries(
-                ("not there", f"{QUERIES} - {HITS}"),
+                ("not there", f"{QUERIES} - ({HITS} or vector(0))"),
                 ("damaged", rate(vllm.SHARED_DAMAGED)),
                 ("too slow", rate(vllm.SHARED_ABANDONED)),
             ),

@@ -15,6 +15,13 @@ ERRORS_OF_OURS = ERRORS.series + '{status=~"429|5.."}'
 """Busy, lost, late or broken: those that are not the client's."""
 
 
+def turns(window: str) -> str:
+    """Return how many streamed turns and errors there were."""
+    streams = f"sum(increase({TTFT.series}_count[{window}]))"
+    errors = f"sum(increase({ERRORS_OF_OURS}[{window}]))"
+    return f"({streams} or vector(0)) + ({errors} or vector(0))"
+
+
 def missed_ratio(window: str = INTERVAL) -> str:
     """Return the share of streamed turns that missed it, and of errors; nothing without any.
 

@@ -129,6 +129,10 @@ class AppConfig(_Strict):
     kv_shared: Annotated[SharedDirectory | SharedService, Field(discriminator="type")] | None = None
     """Where replicas leave KV for each other, below their CPU memory."""
 
+    kv_audit_interval_s: float | None = Field(default=3600, gt=0)
+    """How often a replica computes a prompt once more to see whether its KV is right, in seconds;
+    None turns it off."""
+
     router: RouterName = RouterName.WARMTURN
     """What chooses the replica of a request."""
 

@@ -14,6 +14,7 @@ from ray import serve
 
 from policies.types import ReplicaId
 from serve_app import asgi_client
+from serve_app.agent_metrics import counter
 from serve_app.config import AppConfig
 from serve_app.engine_turn import EngineTurn, current_turn
 from serve_app.http_message import (
@@ -28,6 +29,7 @@ from serve_app.http_message import (
     is_event_stream,
 )
 from serve_app.log_handlers import kept_targets
+from serve_app.metrics import KV_AUDITS
 from serve_app.ray_node import this_node
 from serve_app.replica_report import Outcome
 from serve_app.route_request import RouteRequest
@@ -51,6 +53,7 @@ class Engine:
         name_service(ENGINE_SERVICE)
         # vLLM takes seconds to import, and only replicas need it.
         with kept_targets(logger.name):  # vLLM configures logging as it is imported and starts
+            from serve_app.kv_audit import KvAudit
             from serve_app.kv_event_stream import private_endpoints
             from serve_app.reporter import Reporter
             from serve_app.vllm_server import VllmServer
@@ -63,10 +66,19 @@ class Engine:
         self._reporter = Reporter(client, this_node(), self._vllm.load, config.model)
         self._vllm.engine.watcher = self._reporter
         await self._reporter.send()  # so that the router knows a replica before it's asked for it
-        self._reports = [
+        self._tasks = [
             asyncio.create_task(self._reporter.follow(endpoints)),
             asyncio.create_task(self._reporter.run()),
         ]
+        if config.kv_audit_interval_s:
+            verdicts = counter(KV_AUDITS)
+            audit = KvAudit(
+                self._vllm.engine,
+                config.kv_audit_interval_s,
+                lambda verdict: verdicts.inc(1, {"verdict": verdict}),
+            )
+            self._vllm.engine.audit = audit
+            self._tasks.append(asyncio.create_task(audit.run()))
         self._end = asyncio.create_task(self._end_with_engine())
 
     async def http(
@@ -121,10 +133,10 @@ class Engine:
 
         Raises:
             EngineDeadError: the engine is gone.
-            Exception: what ended the reports to the router, which is a defect.
+            Exception: what ended the reports to the router or the audits, which is a defect.
         """
         await self._vllm.engine.check_health()
-        for task in self._reports:
+        for task in self._tasks:
             if task.done():
                 task.result()
 

@@ -70,7 +70,7 @@ class KvMirror:
                 case BlockRemoved() if event.medium in TIERS and event.group_idx == self._group:
                     changes.append(self._remove(event))
                 case AllBlocksCleared():
-                    changes.append(self._clear())
+                    changes += [self._clear(tier) for tier in self._copies]
         told = [event for change in _joined(changes) for event in self._told(*change)]
         self._forget()
         return told
@@ -153,13 +153,15 @@ class KvMirror:
                 self._leave(name)
         return Removed, tier, told
 
-    def _clear(self) -> _Change:
-        """Empty GPU memory: vLLM says nothing where it empties other tiers."""
-        names = self._copies[Tier.GPU]
-        self._copies[Tier.GPU] = {}
+    def _clear(self, tier: Tier) -> _Change:
+        """Empty one of the engine's own tiers.
+
+        vLLM tells of GPU memory alone; KvAudit, the only one to ask for it, has both emptied.
+        """
+        names, self._copies[tier] = self._copies[tier], {}
         for name in names:
             self._leave(name)
-        return Cleared, Tier.GPU, []
+        return Cleared, tier, []
 
     def _leave(self, name: EngineHash) -> None:
         if name in self._blocks and not any(name in copies for copies in self._copies.values()):

@@ -18,6 +18,8 @@ class Owner(StrEnum):
 
     GATEWAY = "gateway"
     """Through the metrics agent of its Ray node, which puts `ray_` before the name."""
+    REPLICA = "replica"
+    """As a gateway's; Serve adds the label `replica`."""
     ROUTER = "router"
     """Read from the router actor when it is scraped."""
 
@@ -44,7 +46,7 @@ class Metric:
 
         Its `_sum` is nothing to rely on: Ray adds up the middles of buckets.
         """
-        prefix = "ray_" if self.owner is Owner.GATEWAY else ""
+        prefix = "" if self.owner is Owner.ROUTER else "ray_"
         suffix = "_total" if self.kind is Kind.COUNTER else ""
         return prefix + self.name + suffix
 

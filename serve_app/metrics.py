@@ -6,6 +6,7 @@ from policies.demands import DEMANDS
 from policies.misses import Miss
 from policies.prefix_break import Kind as BreakKind
 from policies.types import Rule, Tier
+from serve_app.audit_verdict import Verdict
 from serve_app.metric import Kind, Metric, Owner
 from serve_app.record_counts import Unrecorded
 
@@ -54,7 +55,8 @@ TTFT = Metric(
     Kind.HISTOGRAM,
     "warmturn_ttft_seconds",
     "seconds",
-    "From a streamed turn's arrival at the gateway to the first byte of its answer.",
+    "From a streamed turn's arrival at the gateway to the first byte of its answer, or until its "
+    "client left without one.",
     boundaries=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0),
 )
 ERRORS = _gateway_count(
@@ -62,6 +64,17 @@ ERRORS = _gateway_count(
     "requests",
     "Requests that the gateway itself answered with an error, or whose stream it had to end so.",
     {"status": ()},  # those of serve_app/passthrough.py
+)
+
+# Of each replica.
+
+KV_AUDITS = Metric(
+    Owner.REPLICA,
+    Kind.COUNTER,
+    "warmturn_kv_audits",
+    "audits",
+    "Prompts computed once more to see whether cached KV is right, by what came of it.",
+    {"verdict": tuple(Verdict)},
 )
 
 # Of the router, since it started.

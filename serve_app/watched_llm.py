@@ -12,6 +12,7 @@ from vllm.v1.metrics.stats import RequestStateStats
 
 from policies.types import RequestId
 from serve_app.engine_turn import EngineTurn, current_turn
+from serve_app.kv_audit import KvAudit
 
 KV_CACHE_REPORT_MODE = "kv_cache_report_mode"
 
@@ -30,6 +31,8 @@ class WatchedLLM(AsyncLLM):
     """Tells `watcher` of each generation of the turn in `current_turn`."""
 
     watcher: Watcher
+    audit: KvAudit | None = None
+    """Who is offered each turn that is over."""
 
     async def generate(
         self, prompt: Any, sampling_params: SamplingParams, request_id: str, **more: Any
@@ -56,6 +59,9 @@ class WatchedLLM(AsyncLLM):
                         new_tokens -= generated_tokens
                     turn.output_tokens += new_tokens
                     generated_tokens += new_tokens
+                if turn and self.audit and output.finished:
+                    cached_tokens = output.num_cached_tokens or 0
+                    self.audit.offer(prompt, more.get("lora_request"), cached_tokens)
                 if output.finished or kind is not RequestOutputKind.FINAL_ONLY:
                     yield output
 

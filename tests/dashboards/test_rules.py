@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from dashboards.alerts import ALERTS, ROUTER_JOB
+from dashboards.promql import counted
 from dashboards.render import ROOT, RULES
 from dashboards.slo import TTFT_SLO_S
 from serve_app import metrics
@@ -16,11 +17,13 @@ PROMPT = metrics.PROMPT_TOKENS.series
 CACHED = metrics.CACHED_TOKENS.series
 EXPECTED = metrics.EXPECTED_CACHED_TOKENS.series + '{tier="gpu"}'
 FALLBACKS = metrics.ROUTER_FALLBACKS.series + '{WorkerId="w1"}'
+AUDITS = metrics.KV_AUDITS.series + '{replica="r1", verdict="differs"}'
 SYNCED = metrics.REPLICA_SYNCED.series + '{replica="r1"}'
 IN_TIME = f'{metrics.TTFT.series}_bucket{{le="{TTFT_SLO_S}"}}'
 STREAMS = f"{metrics.TTFT.series}_count"
 BUSY = metrics.ERRORS.series + '{status="429"}'
 TOO_LARGE = metrics.ERRORS.series + '{status="413"}'
+DECIDED = metrics.DECISIONS.series + '{rule="stayed"}'
 UP = f'up{{job="{ROUTER_JOB}"}}'
 COUNTED = (PROMPT, CACHED, EXPECTED, IN_TIME, STREAMS)
 
@@ -34,6 +37,7 @@ HEALTHY = {
     IN_TIME: "0+99x500",
     STREAMS: "0+100x500",
     UP: "1x500",
+    DECIDED: "0+30x500",
 }
 
 
@@ -60,6 +64,16 @@ CASES = (
         {CACHED: "0+60x400 24000+10x40", EXPECTED: "0+60x400 24000+10x40"},
         425,
     ),
+    Case(
+        "three new sessions at night",
+        {
+            PROMPT: "0+9000x200 1800000x200 1820000 1840000x3 1860000x40",
+            CACHED: "0+8100x200 1620000x240",
+            EXPECTED: "0+8100x200 1620000x240",
+            DECIDED: "0+30x200 6000x200 6001 6002x3 6003x40",
+        },
+        416,
+    ),
     Case("cached far less than expected", {CACHED: "0+500x500"}, 60, {"WarmturnHitsUnexpected"}),
     Case("no turn comes any more", dict.fromkeys(COUNTED, "0+9x99 900x400"), 480),
     Case(
@@ -75,7 +89,16 @@ CASES = (
         70,
         {"WarmturnRouterFallback"},
     ),
+    Case(
+        "it stays silent, but few ask",
+        {FALLBACKS: "_x60 " + " ".join(f"{count} {count} {count}" for count in range(1, 30))},
+        80,
+        {"WarmturnRouterFallback"},
+    ),
     Case("the router actor restarted once", {FALLBACKS: "_x60 7x60"}, 67),
+    Case("KV was wrong once", {AUDITS: "_x60 1x60"}, 63, {"WarmturnKvWrong"}),
+    Case("KV was wrong again", {AUDITS: "1x90 2x60"}, 93, {"WarmturnKvWrong"}),
+    Case("KV was wrong two hours ago", {AUDITS: "1x150"}, 140),
     Case("nobody answers for the router", {UP: "1x60 0x60"}, 63, {"WarmturnRouterSilent"}),
     Case("a replica asks for its snapshot", {SYNCED: "1x60 0x3 1x60"}, 66),
     Case("a replica stays unknown", {SYNCED: "1x60 0x60"}, 67, {"WarmturnReplicaUnsynced"}),
@@ -97,6 +120,11 @@ CASES = (
         {IN_TIME: "0+10x500"},
         90,
         {"WarmturnSloBurnFast", "WarmturnSloBurnSlow"},
+    ),
+    Case(
+        "one turn in hours is late",
+        {IN_TIME: "0+99x60 5940x400", STREAMS: "0+99x60 5940x340 5941x60"},
+        410,
     ),
     Case("four of ten are late", {IN_TIME: "0+60x500"}, 480, {"WarmturnSloBurnSlow"}),
     Case("most get 429", {BUSY: "0+300x500"}, 90, {"WarmturnSloBurnFast", "WarmturnSloBurnSlow"}),
@@ -127,10 +155,10 @@ def test_files_are_valid() -> None:
     assert f"job_name: {ROUTER_JOB}\n" in (ROOT / "prometheus.yml").read_text()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_alerts(case: Case, tmp_path: Path) -> None:
-    """Those that should fire do, and no others."""
-    series = HEALTHY | case.series
+def promises(
+    series: dict[str, str], at_min: int, expr: str, samples: list[dict[str, object]], path: Path
+) -> None:
+    """Let promtool evaluate a query over series, after the rules."""
     test = {
         "rule_files": [str(RULES)],
         "evaluation_interval": "1m",
@@ -141,21 +169,39 @@ def test_alerts(case: Case, tmp_path: Path) -> None:
                     {"series": name, "values": values} for name, values in series.items()
                 ],
                 "promql_expr_test": [
-                    {
-                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
-                        "eval_time": f"{case.at_min}m",
-                        "exp_samples": [
-                            {"labels": f'{{alertname="{name}"}}', "value": 1}
-                            for name in sorted(case.firing)
-                        ],
-                    }
+                    {"expr": expr, "eval_time": f"{at_min}m", "exp_samples": samples}
                 ],
             }
         ],
     }
-    path = tmp_path / "test.yml"
     path.write_text(yaml.safe_dump(test))
     promtool("test", "rules", path)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_alerts(case: Case, tmp_path: Path) -> None:
+    """Those that should fire do, and no others."""
+    firing = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(case.firing)]
+    expr = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    promises(HEALTHY | case.series, case.at_min, expr, firing, tmp_path / "test.yml")
+
+
+@pytest.mark.parametrize(
+    ("values", "grown"),
+    [
+        ("_x30 50x60", 50),
+        ("_x30 50 100 150 200x60", 200),
+        ("50x60", 0),
+        ("50x20 _x15 50x60", 0),
+        ("_x90", 0),
+    ],
+    ids=["began", "began and grew", "stays", "was not scraped for a while", "never began"],
+)
+def test_what_a_counter_grew_that_may_begin(values: str, grown: int, tmp_path: Path) -> None:
+    """Its first value counts, once, and only when it is the first."""
+    samples: list[dict[str, object]] = [{"labels": "{}", "value": grown}]
+    expr = f"round({counted('x', '10m')}, 50)"  # `increase` extrapolates
+    promises({"x": values}, 38, expr, samples, tmp_path / "test.yml")
 
 
 def test_every_alert_is_tested() -> None:

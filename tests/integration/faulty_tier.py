@@ -5,13 +5,17 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from policies import fetch_patience
 from serve_app.kv_directory import KvDirectory
 from serve_app.shared_tier import SharedFsTier
 
 FAULT = "fault"
 SLOW = "slow"
 FULL = "full"
+WRONG = "wrong"
 SLOW_S = 10.0
+
+fetch_patience.GRACE_S = 0.5  # a pause of a busy machine is no slow disk
 
 
 class FaultyDirectory(KvDirectory):
@@ -41,9 +45,12 @@ class FaultyDirectory(KvDirectory):
         return leading
 
     def load(self, key: bytes, used_at_ns: int) -> memoryview:
-        """Read late when slow."""
+        """Read late when slow, and something else when wrong, which no checksum finds."""
         self._wait()
-        return super().load(key, used_at_ns)
+        payload = super().load(key, used_at_ns)
+        half = len(payload) // 2
+        exchanged = memoryview(bytes(payload[half:]) + bytes(payload[:half]))
+        return exchanged if self._fault() == WRONG else payload
 
     def store(self, key: bytes, payload: bytes | memoryview, used_at_ns: int) -> None:
         """Write late when slow, nothing when full."""

@@ -121,3 +121,14 @@ async def test_what_is_foreseen_is_reused(followed: Followed) -> None:
         await followed.ask(other)
     assert (await followed.ask(prompt, "tenant"))[0] == Match(0, len(prompt) // BLOCK_TOKENS)
     assert (await followed.ask(prompt, "other"))[0] == NO_MATCH
+
+    # As an audit may do. The engine tells of it with its next step.
+    await followed.engine.pause_generation(mode="keep", clear_cache=True)
+    await followed.engine.resume_generation()
+    params = SamplingParams(max_tokens=1)
+    async for _ in followed.engine.generate({"prompt_token_ids": [1, 2, 3]}, params, "step"):
+        pass
+    for prompt in prompts:
+        assert (await followed.ask(prompt))[0] == NO_MATCH
+    for prompt in prompts[:2]:
+        assert (await followed.ask(prompt))[0].blocks == len(prompt) // BLOCK_TOKENS
