@@ -7,6 +7,7 @@ in vLLM, which has a tracer of its own in each replica.
 import atexit
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -107,9 +108,11 @@ def fail(span: Span, error: BaseException) -> None:
 
 def carried(headers: Headers) -> Context:
     """Return the context of the span that sent a request; an empty one if none did."""
-    return _w3c.extract(
-        {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-    )
+    values: dict[str, list[str]] = defaultdict(list)
+    for name, value in headers:
+        values[name.decode("latin-1")].append(value.decode("latin-1"))
+    # `tracestate` may come in several lines; two lines of `traceparent` are none.
+    return _w3c.extract({name: ",".join(lines) for name, lines in values.items()})
 
 
 def carrying(headers: Headers, span: Span) -> Headers:

@@ -104,6 +104,14 @@ def test_headers_carry_a_span() -> None:
     )
 
 
+def test_what_vendors_add_may_come_in_lines() -> None:
+    """All of them count, in their order; of two parents none does."""
+    parent, two = (b"traceparent", PARENT), ((b"tracestate", b"x=1,y=2"), (b"tracestate", b"z=3"))
+    context = get_current_span(carried((two[0], parent, two[1]))).get_span_context()
+    assert list(context.trace_state.items()) == [("x", "1"), ("y", "2"), ("z", "3")]
+    assert get_current_span(carried((parent, parent))).get_span_context().span_id == 0
+
+
 def test_a_cancelled_span_is_no_error() -> None:
     """But it says so."""
     opened = TracerProvider().get_tracer("test").start_span("turn", Context())
