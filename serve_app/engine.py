@@ -34,7 +34,7 @@ from serve_app.ray_node import this_node
 from serve_app.replica_report import Outcome
 from serve_app.route_request import RouteRequest
 from serve_app.router_client import RouterClient
-from serve_app.tracing import ENGINE_SERVICE, close, name_service
+from serve_app.tracing import ENGINE_SERVICE, close, set_defaults
 
 logger = logging.getLogger("ray.serve")
 
@@ -50,7 +50,7 @@ class Engine:
 
     async def __init__(self, config: AppConfig) -> None:  # type: ignore[misc]  # Serve awaits it
         self._sockets = ExitStack()
-        name_service(ENGINE_SERVICE)
+        set_defaults(ENGINE_SERVICE)
         # vLLM takes seconds to import, and only replicas need it.
         with kept_targets(logger.name):  # vLLM configures logging as it is imported and starts
             from serve_app.kv_audit import KvAudit

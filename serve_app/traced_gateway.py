@@ -31,7 +31,7 @@ from policies.types import SessionId
 from serve_app.http_message import REPLICA_HEADER, SESSION_HEADER, Headers, HttpRequest, Response
 from serve_app.passthrough import ReplicasLike, TurnsLike
 from serve_app.route_request import RouteRequest
-from serve_app.session_id import NO_JSON
+from serve_app.session_id import NO_JSON, short_id
 from serve_app.tracing import CANCELLED, carried, carrying, fail, known, span
 from serve_app.turns import is_turn
 
@@ -164,7 +164,7 @@ def _asked(scope: Scope, path: str, headers: Headers) -> dict[str, AttributeValu
         URL_SCHEME: scope.get("scheme", "http"),
         USER_AGENT_ORIGINAL: values.get(b"user-agent", ""),
         "gen_ai.operation.name": "text_completion" if path == "/v1/completions" else "chat",
-        "warmturn.request_id": values.get(b"x-request-id", ""),
+        "warmturn.request_id": short_id(values.get(b"x-request-id", "")),
     }
 
 

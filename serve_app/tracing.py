@@ -1,7 +1,7 @@
 """OpenTelemetry in one process: its tracer, the spans' way through headers, and its end.
 
-What OTEL_* environment variables say of sampling, batches, headers and names holds here as it does
-in vLLM, which has a tracer of its own in each replica.
+What OTEL_* environment variables say of sampling, batches, headers, lengths and names holds here as
+it does in vLLM, which has a tracer of its own in each replica.
 """
 
 import atexit
@@ -15,6 +15,7 @@ from functools import cache
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.environment_variables import (
+    OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT,
     OTEL_EXPORTER_OTLP_TRACES_PROTOCOL,
     OTEL_RESOURCE_ATTRIBUTES,
     OTEL_SERVICE_NAME,
@@ -27,9 +28,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from serve_app.http_message import Headers
+from serve_app.session_id import MAX_ID_CHARS
 
 GATEWAY_SERVICE = "warmturn-gateway"
 ENGINE_SERVICE = "warmturn-engine"
+MAX_CHARS = MAX_ID_CHARS
+"""Where longer texts are cut; ids never are. Clients choose some, as the name of a model, and
+receivers over gRPC usually refuse a batch of spans that has more than 4 MiB."""
+
 FLUSH_S = 2.0
 """How long the end of a process may wait for its last spans to be sent."""
 
@@ -46,7 +52,7 @@ def provider(endpoint: str) -> TracerProvider:
     What cannot be sent is dropped: some seconds after it was tried, or when 2,048 spans wait.
     It is not the global one, by which vLLM would also tell of what it does in a gateway.
     """
-    name_service(GATEWAY_SERVICE)
+    set_defaults(GATEWAY_SERVICE)
     made = TracerProvider(shutdown_on_exit=False)
     made.add_span_processor(BatchSpanProcessor(_exporter(endpoint)))
     atexit.register(close, made)
@@ -58,10 +64,14 @@ def tracer(endpoint: str) -> Tracer:
     return provider(endpoint).get_tracer("warmturn")
 
 
-def name_service(name: str) -> None:
-    """Let this process's spans carry the name, unless the environment gives another."""
+def set_defaults(service: str) -> None:
+    """Let this process's spans, and vLLM's, carry the name and short texts alone.
+
+    What the environment says of either goes first.
+    """
     if "service.name=" not in os.environ.get(OTEL_RESOURCE_ATTRIBUTES, ""):
-        os.environ.setdefault(OTEL_SERVICE_NAME, name)
+        os.environ.setdefault(OTEL_SERVICE_NAME, service)
+    os.environ.setdefault(OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, str(MAX_CHARS))
 
 
 def close(made: trace.TracerProvider, within_s: float = FLUSH_S) -> None:

@@ -31,6 +31,7 @@ from serve_app.prompts import ReadPrompt
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.route_request import Placement, RouteRequest, Why
 from serve_app.routers import router_config
+from serve_app.session_id import MAX_ID_CHARS, short_id
 from serve_app.traced_gateway import TracedGateway, TracedReplicas, TracedTurns
 from serve_app.traced_router import TracedKVRouter
 from serve_app.turns import Turns
@@ -166,6 +167,17 @@ async def test_the_trace_of_a_client_goes_on(
     assert len(spans) == 3 * is_sampled
     roots = [one.parent for one in spans if one.parent and one.parent.is_remote]
     assert [f"{root.span_id:016x}" for root in roots] == ["b7ad6b7169203331"] * is_sampled
+
+
+async def test_a_long_request_id_is_that_of_its_decision(
+    tracer: Tracer, exporter: InMemorySpanExporter
+) -> None:
+    """By which the router keeps it: its hash."""
+    long = "q" * (MAX_ID_CHARS + 1)
+    async with _client(FakeReplicas(OK), tracer) as client:
+        await client.post(CHAT, json={}, headers={"X-Request-ID": long})
+    *_, turn = exporter.get_finished_spans()
+    assert _attributes(turn)["warmturn.request_id"] == short_id(long)
 
 
 async def test_each_attempt_is_a_span(tracer: Tracer, exporter: InMemorySpanExporter) -> None:

@@ -11,10 +11,20 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, get_c
 
 from serve_app import tracing
 from serve_app.http_message import Headers
-from serve_app.tracing import CANCELLED, carried, carrying, close, name_service, provider, span
+from serve_app.tracing import (
+    CANCELLED,
+    MAX_CHARS,
+    carried,
+    carrying,
+    close,
+    provider,
+    set_defaults,
+    span,
+)
 from tests.otlp_receiver import otlp_receiver
 
 SERVICE, PROTOCOL = "OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+LIMIT = "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
 EXPORT_TIMEOUT_S = 10.0
 """How long one batch of 512 spans is tried."""
 
@@ -23,9 +33,10 @@ PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names that a test's process gets are gone afterwards."""
-    monkeypatch.setenv(SERVICE, "")
-    monkeypatch.delenv(SERVICE)
+    """What a test's process gets is gone afterwards."""
+    for name in (SERVICE, LIMIT):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -47,6 +58,23 @@ def test_spans_arrive() -> None:
             ("warmturn-gateway", "one"),
             ("warmturn-gateway", "two"),
         ]
+
+
+def test_what_clients_send_is_cut() -> None:
+    """A text of megabytes would have a whole batch refused."""
+    with otlp_receiver() as receiver:
+        with span(tracing.tracer(receiver.endpoint), "one", attributes={"a": "b" * 6_000_000}):
+            pass
+        close(provider(receiver.endpoint))
+        assert [one.attributes for one in receiver.spans] == [{"a": "b" * MAX_CHARS}]
+
+
+def test_the_environment_says_where_texts_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the standard's variable, by which vLLM's tracer goes as well."""
+    monkeypatch.setenv(LIMIT, "3")
+    set_defaults("ours")
+    opened = TracerProvider().get_tracer("test").start_span("turn", attributes={"a": "bcde"})
+    assert opened.attributes == {"a": "bcd"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
@@ -88,7 +116,7 @@ def test_the_environment_names_the_service(
     """By either of the standard's ways; without them it has our name."""
     for key, value in given.items():
         monkeypatch.setenv(key, value)
-    name_service("ours")
+    set_defaults("ours")
     assert TracerProvider().resource.attributes["service.name"] == name
 
 
