@@ -42,8 +42,12 @@ class Grafana:
         """Return the Grafana at a URL; the token is a service account's.
 
         Raises:
-            NoGrafana: the URL is none.
+            NoGrafana: the URL or the token is none.
         """
+        token = token.strip()  # files end with a newline
+        if not (token and token.isascii() and token.isprintable()):
+            # It cannot be sent, and who tries is told so in words that quote it.
+            raise NoGrafana("the token is empty, or not printable ASCII")
         parts = urlsplit(url)
         path = parts.path.strip("/")
         try:

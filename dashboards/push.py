@@ -10,7 +10,11 @@ from dashboards.grafana import Grafana, NoGrafana, PushError
 from dashboards.grafana_json import grafana_json
 from dashboards.registry import DASHBOARDS
 
+# The token is one of the values that older versions of typer show in tracebacks.
+app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
 
+
+@app.command()
 def push(
     url: Annotated[str, typer.Option(help="Grafana, as http://host:port with any path.")],
     token: Annotated[
@@ -45,4 +49,4 @@ def push(
 
 
 if __name__ == "__main__":
-    typer.run(push)
+    app()

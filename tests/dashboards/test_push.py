@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from benchmarks.live_service import free_port
 from dashboards.grafana_json import DATA_SOURCE_UID
-from dashboards.push import push
+from dashboards.push import app
 from dashboards.registry import DASHBOARDS
 from tests.dashboards.fake_grafana import TOKEN, FakeGrafana, running_grafana
 
@@ -26,8 +25,6 @@ def grafana() -> Iterator[FakeGrafana]:
 
 def run(url: str, token: str = TOKEN) -> tuple[int, list[str]]:
     """Push; return the exit status and the lines that are said."""
-    app = typer.Typer()
-    app.command()(push)
     result = CliRunner().invoke(app, ["--url", url, "--token", token, "--prometheus", PROMETHEUS])
     return result.exit_code, result.output.splitlines()
 
@@ -131,6 +128,23 @@ def test_a_wrong_token(grafana: FakeGrafana) -> None:
     """It's said once."""
     status, said = run(grafana.url, token="glsa_wrong")
     assert (status, said) == (1, [f"failed: {grafana.url} refuses the token (401)"])
+
+
+def test_a_token_from_a_file(grafana: FakeGrafana) -> None:
+    """It may end with a newline."""
+    assert run(grafana.url, f" {TOKEN}\r\n")[0] == 0
+
+
+@pytest.mark.parametrize("token", ["", "\n", "glsa_a\nb", "glsa_ä", "glsa_\x7f", "\ufeffglsa_a"])
+def test_what_is_no_token(grafana: FakeGrafana, token: str) -> None:
+    """It's neither sent nor shown."""
+    grafana.fails = 500
+    assert run(grafana.url, token) == (1, ["failed: the token is empty, or not printable ASCII"])
+
+
+def test_tracebacks_have_no_values() -> None:
+    """The token would be among them."""
+    assert app.pretty_exceptions_show_locals is False
 
 
 def test_a_token_that_may_only_read(grafana: FakeGrafana) -> None:
