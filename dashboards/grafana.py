@@ -30,6 +30,10 @@ class NoGrafana(PushError):
     """Nothing else can be put there either: no Grafana answers, or not to this token."""
 
 
+class ForeignAnswer(Exception):
+    """It is none of Grafana's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grafana:
     """One Grafana, as its API knows it."""
@@ -64,6 +68,7 @@ class Grafana:
             protocol=parts.scheme,
             timeout=TIMEOUT_S,
         )
+        face.api.s.hooks["response"].append(_refuse_foreign_error)
         return cls(url, face)
 
     def put_folder(self) -> str:
@@ -73,17 +78,18 @@ class Grafana:
             PushError: it cannot be created.
         """
         with self._told("the folder"):
-            if self._found(lambda: self.api.folder.get_folder(FOLDER_UID)):
+            if self._found(lambda: self.api.folder.get_folder(FOLDER_UID), uid=FOLDER_UID):
                 return "unchanged"
             try:
-                self.api.folder.create_folder(FOLDER_TITLE, FOLDER_UID)
+                created = self.api.folder.create_folder(FOLDER_TITLE, FOLDER_UID)
             except GrafanaClientError as error:
                 if error.status_code not in EXISTS:
                     raise
-                if not self._found(lambda: self.api.folder.get_folder(FOLDER_UID)):
+                if not self._found(lambda: self.api.folder.get_folder(FOLDER_UID), uid=FOLDER_UID):
                     reason = f"another folder is called {FOLDER_TITLE}: rename or delete it"
                     raise PushError(f"the folder: {reason}") from error
                 return "unchanged"
+            _checked(created, uid=FOLDER_UID)
             return "created"
 
     def put_data_source(self, prometheus_url: str) -> str:
@@ -101,13 +107,13 @@ class Grafana:
             "url": prometheus_url,
         }
         with self._told("the data source"):
-            found = self._found(lambda: self.api.api.GET(path))
+            found = self._found(lambda: self.api.api.GET(path), uid=DATA_SOURCE_UID)
             if not found:
-                self.api.datasource.create_datasource(wanted)
+                _checked(self.api.datasource.create_datasource(wanted), name=DATA_SOURCE_UID)
                 return "created"
             if found | wanted == found:
                 return "unchanged"
-            self.api.api.PUT(path, json=found | wanted)
+            _checked(self.api.api.PUT(path, json=found | wanted), name=DATA_SOURCE_UID)
             return "updated"
 
     def put_dashboard(self, dashboard: Json) -> str:
@@ -119,8 +125,9 @@ class Grafana:
         uid = dashboard["uid"]
         with self._told(f"dashboard {uid}"):
             found = self._found(lambda: self.api.dashboard.get_dashboard(uid))
-            there = found["dashboard"] if found else {}
-            if found and found["meta"].get("folderUid") == FOLDER_UID and _same(there, dashboard):
+            there = _checked(found.get("dashboard"), uid=uid) if found else {}
+            folder = _checked(found.get("meta")).get("folderUid") if found else None
+            if folder == FOLDER_UID and _same(there, dashboard):
                 return "unchanged"
             kept = {name: there[name] for name in KEPT_BY_GRAFANA if name in there}
             sent = {
@@ -129,12 +136,12 @@ class Grafana:
                 "overwrite": False,
                 "message": "python -m dashboards.push",
             }
-            self.api.dashboard.update_dashboard(sent)
+            _checked(self.api.dashboard.update_dashboard(sent), status="success", uid=uid)
             return "updated" if found else "created"
 
-    def _found(self, get: Callable[[], Any]) -> Any | None:
+    def _found(self, get: Callable[[], Any], **fields: Any) -> Json | None:
         try:
-            return get()
+            return _checked(get(), **fields)
         except GrafanaClientError as error:
             if error.status_code != NOT_FOUND:
                 raise
@@ -156,8 +163,29 @@ class Grafana:
                 case code:
                     reason = f"{_message(error)} ({code})"
             raise PushError(f"{what}: {reason}") from error
+        except ForeignAnswer as error:
+            raise NoGrafana(f"what answers at {self.url} is no Grafana: {error}") from error
         except RequestException as error:
             raise NoGrafana(f"no Grafana answers at {self.url}: {_reason(error)}") from error
+
+
+def _refuse_foreign_error(response: Any, **_: Any) -> None:
+    """Let errors pass that have a message; on others the library may fail with one of its own."""
+    if response.ok:
+        return
+    try:
+        told = response.json()
+    except JSONDecodeError:
+        told = None
+    if not isinstance(told, dict) or "message" not in told:
+        raise ForeignAnswer(f"its error {response.status_code} has no message")
+
+
+def _checked(answer: Any, **fields: Any) -> Json:
+    """Return an answer that has these fields, as Grafana's documented one has them."""
+    if not isinstance(answer, dict) or answer | fields != answer:
+        raise ForeignAnswer("it does not answer as Grafana's API does")
+    return answer
 
 
 def _same(there: Json, wanted: Json) -> bool:
@@ -167,8 +195,7 @@ def _same(there: Json, wanted: Json) -> bool:
 
 def _message(error: GrafanaException) -> str:
     """Return what Grafana says itself, in words."""
-    response = error.response
-    return str(response.get("message", response) if isinstance(response, dict) else response)
+    return str(error.response["message"])
 
 
 def _reason(error: RequestException) -> str:

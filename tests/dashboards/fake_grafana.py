@@ -7,7 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-Answer = tuple[int, dict[str, Any]]
+Answer = tuple[int, Any]
+"""Status and body: a text as it is, anything else as JSON."""
 
 TOKEN = "glsa_right"
 
@@ -17,6 +18,8 @@ class FakeGrafana:
 
     `before_save` is called once, just before a dashboard is saved. `fails` makes it answer
     everything with that status, `folder_conflict` is what it says of a folder that is there.
+    `foreign` has answers of another server's in place of its own, by method and path; of `"*"`
+    those to everything else.
     """
 
     def __init__(self) -> None:
@@ -28,11 +31,14 @@ class FakeGrafana:
         self.fails: int | None = None
         self.role = "Admin"
         self.folder_conflict = 409
+        self.foreign: dict[str, Answer] = {}
         self.writes: list[str] = []
         self.url = ""
 
     def answer(self, method: str, path: str, token: str | None, body: Any) -> Answer:
         """Return status and body."""
+        if foreign := self.foreign.get(f"{method} {path}", self.foreign.get("*")):
+            return foreign
         if self.fails:
             return self.fails, {"message": "database is locked"}
         if token != TOKEN:
@@ -52,10 +58,10 @@ class FakeGrafana:
                 if any(one["name"] == body["name"] for one in self.data_sources.values()):
                     return 409, {"message": "data source with the same name already exists"}
                 self.data_sources[body["uid"]] = {"id": 1, "version": 1, "isDefault": False} | body
-                return 200, {"message": "Datasource added"}
+                return 200, {"message": "Datasource added", "name": body["name"]}
             case "PUT", ["datasources", "uid", uid]:
                 self.data_sources[uid] = body | {"version": body["version"] + 1}
-                return 200, {"message": "Datasource updated"}
+                return 200, {"message": "Datasource updated", "name": body["name"]}
             case "GET", ["dashboards", "uid", uid]:
                 status, found = _get(self.dashboards, uid, "Dashboard not found")
                 if status != 200:
@@ -111,7 +117,7 @@ def running_grafana(prefix: str = "") -> Iterator[FakeGrafana]:
             token = self.headers.get("Authorization", "").removeprefix("Bearer ")
             path = self.path.removeprefix(prefix)
             status, answer = grafana.answer(self.command, path, token, body)
-            content = json.dumps(answer).encode()
+            content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
@@ -124,7 +130,7 @@ def running_grafana(prefix: str = "") -> Iterator[FakeGrafana]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         grafana.url = f"http://127.0.0.1:{server.server_port}{prefix}"

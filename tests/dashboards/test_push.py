@@ -162,6 +162,69 @@ def test_a_grafana_that_fails(grafana: FakeGrafana) -> None:
     assert (status, said[0]) == (1, "failed: the folder: Grafana fails: database is locked")
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (502, "<p>No message for you"),
+        (404, "<p>No message for you"),
+        (401, {"detail": "Who are you?"}),
+        (403, ["message"]),
+        (500, 5),
+    ],
+)
+def test_an_error_that_is_not_grafanas(grafana: FakeGrafana, status: int, body: object) -> None:
+    """A proxy's page, as an instance: it's said once, and not shown."""
+    grafana.foreign["*"] = status, body
+    reason = f"what answers at {grafana.url} is no Grafana: its error {status} has no message"
+    assert run(grafana.url) == (1, [f"failed: {reason}"])
+
+
+@pytest.mark.parametrize("body", [{"ok": True}, [], {}, None, {"uid": "another"}])
+def test_another_server(grafana: FakeGrafana, body: object) -> None:
+    """It's said once; nothing is told to have been done."""
+    grafana.foreign["*"] = 200, body
+    assert run(grafana.url) == (1, [_no_grafana(grafana)])
+
+
+def test_a_server_that_speaks_no_json(grafana: FakeGrafana) -> None:
+    """It's said once."""
+    grafana.foreign["*"] = 200, "<p>Welcome"
+    reason = f"no Grafana answers at {grafana.url}: what answers there speaks no JSON"
+    assert run(grafana.url) == (1, [f"failed: {reason}"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "done"),
+    [
+        ("POST /api/folders", 0),
+        (f"GET /api/datasources/uid/{DATA_SOURCE_UID}", 1),
+        ("POST /api/datasources", 1),
+        ("GET /api/dashboards/uid/warmturn-overview", 2),
+        ("POST /api/dashboards/db", 2),
+    ],
+)
+@pytest.mark.parametrize("body", [[], {"dashboard": []}])
+def test_what_is_not_confirmed_is_not_told(
+    grafana: FakeGrafana, asked: str, done: int, body: object
+) -> None:
+    """A redirect may lead elsewhere, for one thing or for all."""
+    grafana.foreign[asked] = 200, body
+    status, said = run(grafana.url)
+    assert (status, len(said), said[-1]) == (1, done + 1, _no_grafana(grafana))
+
+
+def test_an_update_that_is_not_confirmed(grafana: FakeGrafana) -> None:
+    """It's not told either."""
+    grafana.data_sources[DATA_SOURCE_UID] = {"uid": DATA_SOURCE_UID, "version": 1}
+    grafana.foreign[f"PUT /api/datasources/uid/{DATA_SOURCE_UID}"] = 200, []
+    assert run(grafana.url) == (1, ["folder: created", _no_grafana(grafana)])
+
+
+def _no_grafana(grafana: FakeGrafana) -> str:
+    reason = "it does not answer as Grafana's API does"
+    return f"failed: what answers at {grafana.url} is no Grafana: {reason}"
+
+
 def test_a_grafana_that_is_down() -> None:
     """It's said once, with the URL."""
     url = f"http://127.0.0.1:{free_port()}"
