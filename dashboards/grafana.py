@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from grafana_api.grafana_api import GrafanaClientError, GrafanaException, GrafanaServerError
 from grafana_api.grafana_face import GrafanaFace
 from requests import JSONDecodeError, RequestException, Timeout
+from urllib3.exceptions import HTTPError
 
 from dashboards.grafana_json import DATA_SOURCE_UID, Json
 
@@ -52,12 +53,12 @@ class Grafana:
         if not (token and token.isascii() and token.isprintable()):
             # It cannot be sent, and who tries is told so in words that quote it.
             raise NoGrafana("the token is empty, or not printable ASCII")
-        parts = urlsplit(url)
-        path = parts.path.strip("/")
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError:
             parts, port = urlsplit(""), None
+        path = parts.path.strip("/")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise NoGrafana(f"{url} is no URL of the form http://host:port")
         face = GrafanaFace(
@@ -165,7 +166,7 @@ class Grafana:
             raise PushError(f"{what}: {reason}") from error
         except ForeignAnswer as error:
             raise NoGrafana(f"what answers at {self.url} is no Grafana: {error}") from error
-        except RequestException as error:
+        except (RequestException, HTTPError) as error:
             raise NoGrafana(f"no Grafana answers at {self.url}: {_reason(error)}") from error
 
 
@@ -198,7 +199,7 @@ def _message(error: GrafanaException) -> str:
     return str(error.response["message"])
 
 
-def _reason(error: RequestException) -> str:
+def _reason(error: RequestException | HTTPError) -> str:
     match error:
         case Timeout():
             return f"nothing came in {TIMEOUT_S:g} s"

@@ -233,11 +233,20 @@ def test_a_grafana_that_is_down() -> None:
     assert said == [f"failed: no Grafana answers at {url}: [Errno 111] Connection refused"]
 
 
-@pytest.mark.parametrize("url", ["grafana:3000", "ftp://grafana", "http://grafana:abc", ""])
+@pytest.mark.parametrize(
+    "url", ["grafana:3000", "ftp://grafana", "http://grafana:abc", "http://[::1", ""]
+)
 def test_what_is_no_url(url: str) -> None:
     """The form is said."""
     status, said = run(url)
     assert (status, said) == (1, [f"failed: {url} is no URL of the form http://host:port"])
+
+
+def test_what_is_no_host() -> None:
+    """It's said once, in the words of who looks for it."""
+    url = "http://grafana..example:3000"
+    reason = "'grafana..example', label empty or too long"
+    assert run(url) == (1, [f"failed: no Grafana answers at {url}: {reason}"])
 
 
 def test_a_grafana_under_a_path() -> None:
