@@ -37,16 +37,17 @@ class LoggedTurn:
     not_rendered: str | None
     prefix_break: PrefixBreak | None
     arrived_at_s: float
+    arrived_at: str
+    """Date and time, in UTC, as `decided_at`."""
     is_given_up: bool = False
     """Its gateway no longer asks for it."""
     decisions: int = 0
     park: Park | None = None
     waits_since_s: float | None = None
     waited_s: float = 0.0
-    """For room, until it was placed; where it was lost and waited again, both times."""
+    """Until it was placed or refused; where it was lost and waited again, both times."""
     decision: Decision | None = None
     decided_at: str | None = None
-    """Date and time, in UTC."""
     weights: Mapping[str, float] | None = None
     """What each scorer's seconds were multiplied by."""
     refusal: Refusal | None = None
@@ -77,6 +78,7 @@ class DecisionLog:
                 asked.not_rendered,
                 asked.prefix_break,
                 now_s,
+                _date(),
             )
             self._turns[asked.request] = turn
             if len(self._turns) > MAX_OPEN_TURNS:
@@ -109,7 +111,7 @@ class DecisionLog:
             turn.session = outcome.booking.session
             if isinstance(outcome, Decision):
                 turn.decision = outcome
-                turn.decided_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+                turn.decided_at = _date()
                 turn.weights = tunables.weights
                 turn.decisions += 1
         return turn
@@ -144,3 +146,7 @@ class DecisionLog:
             return turn
         turns = reversed(self._turns.values())
         return next((turn for turn in turns if turn.http_id == name), None)
+
+
+def _date() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

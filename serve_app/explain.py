@@ -29,6 +29,7 @@ def decision(turn: LoggedTurn, states: TurnStates) -> Json:
         "state": _state(turn, states),
         "session": turn.session,
         "client": turn.client,
+        "arrived_at": turn.arrived_at,
         "prompt_tokens": turn.prompt_tokens,
         "not_rendered": turn.not_rendered,
         "prefix_break": turn.prefix_break and asdict(turn.prefix_break),
@@ -36,13 +37,14 @@ def decision(turn: LoggedTurn, states: TurnStates) -> Json:
         "waited_for": turn.park and turn.park.reason,
         "refused_for": turn.refusal and turn.refusal.reason,
     }
+    if turn.decision or turn.refusal:
+        answer["waited_s"] = _rounded(turn.waited_s)
     if made := turn.decision:
         answer |= {
             "replica": made.replica,
             "home": made.home,
             "rule": made.rule,
             "reason": made.reason,
-            "waited_s": _rounded(turn.waited_s),
             "cost_s": _rounded(sum(made.seconds[made.replica].values())),
             "expected_ttft_s": _rounded(made.ttft_s),
             "expected_cached_tokens": {
@@ -80,6 +82,7 @@ def _in_short(turn: LoggedTurn, states: TurnStates) -> Json:
         "request": turn.http_id,
         "session": turn.session,
         "state": _state(turn, states),
+        "arrived_at": turn.arrived_at,
         "decided_at": turn.decided_at,
         "replica": made and made.replica,
         "rule": made and made.rule,

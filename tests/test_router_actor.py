@@ -502,6 +502,9 @@ async def test_who_waited_too_long_for_a_place_is_turned_away(actor: RouterActor
     refusal = await question
     assert isinstance(refusal, Refusal)
     assert await stands(actor, "q1") == "refused"
+    told = await actor.decision("q1")
+    assert told is not None
+    assert told["waited_s"] >= 0.05
     now = await sampled(actor)
     assert (now["warmturn_refused_turns",], now["warmturn_held_requests",]) == (1, 0)
     assert now["warmturn_unplaced_turns",] == 0
@@ -543,6 +546,23 @@ async def test_decisions_are_listed_newest_first(actor: RouterActor) -> None:
     assert (ended["rule"], ended["prompt_tokens"], ended["state"]) == ("stayed", 6, "answered")
     assert (ended["expected_cached_tokens"], ended["cached_tokens"]) == (4, 4)
     assert (ended["expected_ttft_s"], ended["ttft_s"]) == (pytest.approx(0.004, abs=0.01), 0.25)
+
+
+async def test_when_a_turn_came_is_told_at_once(actor: RouterActor) -> None:
+    """Also of one that waits; when it is decided on, it is still the same."""
+    turn, full = make_turn("q2", 2), {R1: 1}
+    await actor.report(make_report("r1"))
+    await actor.decide(make_turn("q1", 1), full)
+    assert await actor.decide(turn, full) is None
+    waits, runs = json.loads(await actor.decisions(2))["decisions"]
+    assert runs["arrived_at"] <= waits["arrived_at"]
+    assert waits["decided_at"] is None
+    await actor.lose(R1)
+    await actor.report(make_report("r2"))
+    assert isinstance(await actor.decide(turn, {R2: 64}), Placement)
+    told = await actor.decision("q2")
+    assert told is not None
+    assert told["arrived_at"] == waits["arrived_at"] <= told["decided_at"]
 
 
 async def test_a_client_may_use_a_request_id_again(actor: RouterActor) -> None:

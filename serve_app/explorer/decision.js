@@ -44,13 +44,14 @@ function about(told) {
   return facts([
     ["Session", session],
     ["Client", told.client ?? "unnamed"],
-    ["Decided", moment(told.decided_at)],
+    ["Came", moment(told.arrived_at)],
+    ["Decided", told.decided_at && moment(told.decided_at)],
     ["State", told.state === "runs" ? running() : FAILURES[told.state] ?? told.state],
     ["Replica", told.replica],
     ["Went to", answeredBy === told.replica ? null : answeredBy],
     ["Home from now on", told.home === told.replica ? null : told.home],
     ["Rule", told.rule],
-    ["Waited", told.rule && seconds(told.waited_s)],
+    ["Waited", told.waited_s === undefined ? null : seconds(told.waited_s)],
     ["Decisions", told.decisions > 1 ? count(told.decisions) : null],
     ["Answer", told.outcome && `${count(told.outcome.output_tokens)} tokens`],
   ]);

@@ -25,7 +25,8 @@ const COLUMNS = [
   { name: "ttft", label: "TTFT", value: (row) => row.ttft_s, cell: firstToken },
   { name: "late", label: "Late by", title: "Seconds beyond what was expected", value: late,
     cell: (row) => seconds(late(row)) },
-  { name: "time", label: "Time", value: (row) => row.decided_at, cell: (row) => clock(row.decided_at) },
+  { name: "time", label: "Time", title: "When it came", value: (row) => row.arrived_at,
+    cell: (row) => clock(row.arrived_at) },
 ].map((column) => ({ kind: "number", ...column }));
 
 function late({ ttft_s: actual, expected_ttft_s: expected }) {
