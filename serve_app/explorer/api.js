@@ -1,6 +1,7 @@
 // What the gateway knows, asked for again and again.
 
 const PERIOD_MS = 2000;
+const PATIENCE_MS = 10_000; // the gateway itself gives the router half of that
 
 /** Why there is no answer, in words. */
 export class Failure extends Error {
@@ -11,23 +12,30 @@ export class Failure extends Error {
 }
 
 /** Returns the JSON of a path under this page's own; throws a Failure if there is none. */
-export async function ask(path, signal) {
+export async function ask(path, stopping) {
+  const late = AbortSignal.timeout(PATIENCE_MS);
   let response;
+  let text;
   try {
-    response = await fetch(path, { signal });
+    response = await fetch(path, { signal: AbortSignal.any([stopping, late]) });
+    text = await response.text();
   } catch (error) {
-    if (signal.aborted) throw error;
-    throw new Failure("The gateway does not answer.");
+    if (stopping.aborted) throw error;
+    const within = late.aborted ? ` within ${PATIENCE_MS / 1000} s` : "";
+    throw new Failure(`The gateway does not answer${within}.`);
   }
-  let body = null;
-  try {
-    body = await response.json();
-  } catch (error) {
-    if (signal.aborted) throw error;
-  }
+  const body = parsed(text);
   if (response.ok && body !== null) return body;
   throw new Failure(sentence(body?.error?.message ?? `the gateway answered ${response.status}`),
     response.status);
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null; // a proxy's words
+  }
 }
 
 /** The path to one of `things`; its id is no part of that, as `.` and `..` would be ways through it. */
