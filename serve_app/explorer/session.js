@@ -37,7 +37,7 @@ function about({ now, client, turns }) {
   const moves = turns.filter((turn) => turn.rule === "moved").length;
   const splits = turns.filter((turn) => turn.rule === "split").length;
   const breaks = turns.filter((turn) => turn.prefix_break).length;
-  const slowest = Math.max(...turns.map((turn) => turn.ttft_s ?? 0));
+  const ttfts = turns.map((turn) => turn.ttft_s).filter((ttft_s) => ttft_s !== null);
   return facts([
     ["Client", client ?? "unnamed"],
     ["Lives on", now ? now.replica : "forgotten"],
@@ -46,7 +46,7 @@ function about({ now, client, turns }) {
     ["Turns", now && count(now.turns)],
     ["Thinks", now && seconds(now.think_s)],
     ["Cached", now && percent(now.hit_ratio)],
-    ["Slowest TTFT", turns.length ? seconds(slowest) : null],
+    ["Slowest TTFT", ttfts.length ? seconds(Math.max(...ttfts)) : null],
     ["Moves, splits", turns.length ? `${few(moves)}, ${few(splits)}` : null],
     ["Broken prefixes", turns.length ? few(breaks) : null],
   ]);
