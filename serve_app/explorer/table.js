@@ -14,12 +14,14 @@ export class Table {
   constructor({ label, columns, key, href, sort, empty, onsort }) {
     Object.assign(this, { columns, key, href, sort, onsort });
     this.rows = [];
-    this.active = 0;
+    this.current = null; // the key of the row that has the focus, or had it last
     this.drawn = [];
     this.heads = columns.map((column) => this.head(column));
     this.above = h("tr", { class: "gap", "aria-hidden": "true" });
     this.below = h("tr", { class: "gap", "aria-hidden": "true" });
-    this.body = h("tbody", { onkeydown: (event) => this.move(event) }, this.above, this.below);
+    this.body = h("tbody", { tabindex: -1, onkeydown: (event) => this.move(event),
+      onfocusin: ({ target }) => { this.current = target.dataset.key ?? this.current; } },
+    this.above, this.below);
     this.table = h("table", { "aria-label": label },
       h("thead", {}, h("tr", {}, this.heads)), this.body);
     this.empty = h("p", { class: "empty" }, empty);
@@ -41,7 +43,6 @@ export class Table {
     const keyed = rows.map((row) => [value(row), row]);
     keyed.sort(([one], [other]) => inOrder(one, other, sign));
     this.rows = keyed.map(([, row]) => row);
-    this.active = Math.min(this.active, Math.max(0, this.rows.length - 1));
     this.columns.forEach((column, index) => {
       const order = this.sort.descending ? "descending" : "ascending";
       this.heads[index].ariaSort = column.name === this.sort.name ? order : null;
@@ -54,6 +55,7 @@ export class Table {
   sortBy({ name, kind }) {
     const again = this.sort.name === name;
     this.sort = { name, descending: again ? !this.sort.descending : kind === "number" };
+    this.current = null;
     this.onsort();
     this.element.scrollTop = 0;
   }
@@ -63,16 +65,22 @@ export class Table {
     const top = Math.floor(this.element.scrollTop / ROW_PX) - SPARE_ROWS;
     const start = Math.max(0, Math.min(top, this.rows.length - inSight));
     const shown = this.rows.slice(start, start + inSight + 2 * SPARE_ROWS);
-    const focused = this.body.contains(document.activeElement) && document.activeElement.dataset.key;
+    const stop = Math.max(start, Math.min(this.index(), start + shown.length - 1)); // of the Tab key
+    const hasFocus = this.body.contains(document.activeElement);
     while (this.drawn.length < shown.length) {
       this.drawn.push(this.emptyRow());
       this.below.before(this.drawn.at(-1));
     }
     while (this.drawn.length > shown.length) this.drawn.pop().remove();
-    shown.forEach((row, index) => this.put(this.drawn[index], row, start + index));
+    shown.forEach((row, index) => this.put(this.drawn[index], row, start + index, stop));
     this.above.style.height = `${start * ROW_PX}px`;
     this.below.style.height = `${(this.rows.length - start - shown.length) * ROW_PX}px`;
-    if (focused && document.activeElement.dataset.key !== focused) this.refocus(focused);
+    if (hasFocus && document.activeElement.dataset.key !== this.current) this.refocus();
+  }
+
+  /** The place of the current row, -1 if there is none. */
+  index() {
+    return this.rows.findIndex((row) => this.key(row) === this.current);
   }
 
   emptyRow() {
@@ -81,38 +89,37 @@ export class Table {
     return h("tr", {}, cells);
   }
 
-  put(element, row, index) {
+  put(element, row, index, stop) {
     element.ariaRowIndex = index + 2;
     this.columns.forEach(({ cell }, at) => {
       const told = cell(row);
       if (at) element.cells[at].replaceChildren(told);
       else setLink(element.cells[0].firstChild, this.href(row), this.key(row), told);
     });
-    element.cells[0].firstChild.tabIndex = index === this.active ? 0 : -1;
+    element.cells[0].firstChild.tabIndex = index === stop ? 0 : -1;
   }
 
-  /** Gives the focus back to a row that went to another place. */
-  refocus(key) {
-    const again = this.drawn.find((row) => row.cells[0].firstChild.dataset.key === key);
-    again?.cells[0].firstChild.focus({ preventScroll: true });
+  /** Gives the focus to the current row, wherever it went; while that is not drawn, to no row. */
+  refocus() {
+    const links = this.drawn.map((row) => row.cells[0].firstChild);
+    const current = links.find((link) => link.dataset.key === this.current);
+    (current ?? this.body).focus({ preventScroll: true });
   }
 
   move(event) {
     const page = Math.max(1, Math.floor(this.element.clientHeight / ROW_PX) - 2);
-    const { key } = event.target.dataset;
-    const from = this.rows.findIndex((row) => this.key(row) === key);
-    const to = moved(event.key, from, this.rows.length - 1, page);
-    if (to === null) return;
+    const to = moved(event.key, this.index(), this.rows.length - 1, page);
+    if (to === null || !this.rows.length) return;
     event.preventDefault();
-    this.active = to;
-    const top = this.active * ROW_PX;
+    this.current = this.key(this.rows[to]);
+    const top = to * ROW_PX;
     const { scrollTop, clientHeight } = this.element;
     if (top < scrollTop) this.element.scrollTop = top;
     if (top + 2 * ROW_PX > scrollTop + clientHeight) {
       this.element.scrollTop = top + 2 * ROW_PX - clientHeight;
     }
     this.draw();
-    this.refocus(this.key(this.rows[this.active]));
+    this.refocus();
   }
 }
 
