@@ -9,7 +9,7 @@ import { Table } from "./table.js";
 
 const MOST = 10000;
 const ALL_EVERY_MS = 60000; // in between only what changed is asked for
-const SLACK_S = 1;
+const SLACK_S = 6; // the router may take 5 s longer to answer than it took before
 const BY_DEFAULT = "seen";
 
 const COLUMNS = [
@@ -37,6 +37,7 @@ export function sessionsPage(query) {
   const sessions = new Map();
   let askedAtMs = -Infinity;
   let allAtMs = -Infinity;
+  let address = location.hash;
 
   const text = h("input", { type: "search", placeholder: "Find a session", name: "text",
     "aria-label": "Part of a session's name", value: query.get("text"), oninput: show });
@@ -63,8 +64,9 @@ export function sessionsPage(query) {
     remember();
   }
 
-  /** Keeps the choices in the address, so that it can be shared. */
+  /** Keeps the choices in the address, so that it can be shared; not in one that leads elsewhere. */
   function remember() {
+    if (location.hash !== address) return; // of a click; this page is about to go
     const chosen = new URLSearchParams();
     if (text.value) chosen.set("text", text.value);
     if (client.value) chosen.set("client", client.value);
@@ -73,6 +75,7 @@ export function sessionsPage(query) {
     if (!table.sort.descending) chosen.set("order", "up");
     const more = chosen.size ? `?${chosen}` : "";
     history.replaceState(null, "", `${place("sessions")}${more}`);
+    address = location.hash;
   }
 
   async function refresh(signal) {
