@@ -50,6 +50,12 @@ export function redraw(element, ...children) {
   again?.focus({ preventScroll: true });
 }
 
+/** Shows these words, or nothing where there are none. What stands there is not said once more. */
+export function say(element, words) {
+  element.hidden = words === null;
+  if (words !== null && element.textContent !== words) element.textContent = words;
+}
+
 /** Names and values, one beneath the other; those without a value are left out. */
 export function facts(pairs) {
   const known = pairs.filter(([, value]) => value !== null && value !== undefined);

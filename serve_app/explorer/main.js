@@ -2,6 +2,7 @@
 
 import { Poll } from "./api.js";
 import { decisionPage } from "./decision.js";
+import { say } from "./dom.js";
 import { replicasPage } from "./replicas.js";
 import { sessionPage } from "./session.js";
 import { sessionsPage } from "./sessions.js";
@@ -36,7 +37,6 @@ function decoded(text) {
 }
 
 function open() {
-  if (page && location.hash === "#view") return; // the skip link
   poll?.stop();
   const { name, id, query } = address();
   page = PAGES[name](id, new URLSearchParams(query));
@@ -62,12 +62,12 @@ function isLive() {
 
 function tell(failure) {
   view.removeAttribute("aria-busy");
-  trouble.hidden = failure === null;
   if (failure === null) {
     entitle();
-    return;
+    say(trouble, null);
+  } else {
+    say(trouble, isLive() ? `${failure.message} Asking again.` : failure.message);
   }
-  trouble.textContent = isLive() ? `${failure.message} Asking again.` : failure.message;
 }
 
 live.addEventListener("click", () => {
@@ -77,6 +77,10 @@ live.addEventListener("click", () => {
 });
 addEventListener("hashchange", () => {
   open();
-  if (location.hash !== "#view") view.focus({ preventScroll: true });
+  view.focus({ preventScroll: true });
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names a page
+  view.focus();
 });
 open();
