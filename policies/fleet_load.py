@@ -25,7 +25,7 @@ class FleetLoad:
 
 
 def dispersion_ratio(requests: Sequence[float]) -> float:
-    """Return variance by mean of the replicas' requests, which is 1 if they fell at random."""
+    """Return variance by mean of the requests of n replicas: 1 - 1/n if they fell at random."""
     return pvariance(requests) / fmean(requests) if any(requests) else 0.0
 
 

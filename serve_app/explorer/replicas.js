@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { bar, legend } from "./bars.js";
-import { facts, h, link, place, redraw, section } from "./dom.js";
+import { facts, h, link, place, redraw, say, section } from "./dom.js";
 import { ago, count, few, percent } from "./format.js";
 
 const GPU = [
@@ -14,55 +14,56 @@ const HEADS = [["name", "Replica"], ["state", "State"], ["number", "Run"], ["num
   ["number most", "At most"], ["bar", "GPU memory"], ["bar", "CPU memory"],
   ["number", "Resident sessions"], ["number booked", "Tokens to prefill"],
   ["number rate", "Prefill tokens/s"]];
-const POISSON = 1;
-const SCALE = 2; // the gauge ends here
 
 export function replicasPage() {
+  const refused = h("p", { class: "trouble", role: "alert", hidden: true });
   const body = h("div");
 
   async function refresh(signal) {
     const told = await ask("replicas", signal);
+    const error = told.router && told.settings_error;
+    say(refused, error ? `New settings are refused: ${error}` : null);
     redraw(body, about(told), evenness(told), table(told.replicas));
   }
 
-  return { title: "Replicas", element: h("article", {}, h("h1", { class: "hidden" }, "Replicas"), body),
-    refresh };
+  const heading = h("h1", { class: "hidden" }, "Replicas");
+  return { title: "Replicas", element: h("article", {}, heading, refused, body), refresh };
 }
 
-function about({ router, settings_error: refused, replicas }) {
+function about({ router, replicas }) {
   if (!router) return h("p", { class: "empty" }, "The router has not told yet how it stands.");
   const wish = router.autoscaling;
-  return [
-    refused ? h("p", { class: "trouble", role: "alert" }, `New settings are refused: ${refused}`) : [],
-    facts([
-      ["Replicas", `${count(replicas.length)}, ${count(router.synced_replicas)} in sync`],
-      ["Requests", few(replicas.reduce((sum, one) => sum + one.requests, 0))],
-      ["Waiting at the router", count(router.waiting)],
-      ["Sessions that run", router.session_limit === null ? null
-        : `${count(router.running_sessions)}, of ${count(router.session_limit)} that may`],
-      ["Sessions", link(place("sessions"), count(router.sessions))],
-      ["Blocks known", count(router.blocks)],
-      ["Blocks in the shared tier", count(router.shared_blocks)],
-      ["Router up for", ago(router.started_s_ago)],
-      ["Autoscaling", wish && `wants ${count(wish.replicas)}: ${wish.reason}`],
-    ]),
-  ];
+  return facts([
+    ["Replicas", `${count(replicas.length)}, ${count(router.synced_replicas)} in sync`],
+    ["Requests", few(replicas.reduce((sum, one) => sum + one.requests, 0))],
+    ["Waiting at the router", count(router.waiting)],
+    ["Sessions that run", router.session_limit === null ? null
+      : `${count(router.running_sessions)}, of ${count(router.session_limit)} that may`],
+    ["Sessions", link(place("sessions"), count(router.sessions))],
+    ["Blocks known", count(router.blocks)],
+    ["Blocks in the shared tier", count(router.shared_blocks)],
+    ["Router up for", ago(router.started_s_ago)],
+    ["Autoscaling", wish && `wants ${count(wish.replicas)}: ${wish.reason}`],
+  ]);
 }
 
 function evenness({ dispersion_ratio: ratio, replicas }) {
-  const requests = replicas.reduce((sum, one) => sum + one.requests, 0);
-  const at = (value) => ({ left: `${(100 * Math.min(value, SCALE)) / SCALE}%` });
-  const words = !requests ? "nothing runs"
-    : ratio < POISSON ? "more even than if requests fell at random"
-      : ratio > POISSON ? "less even than if requests fell at random"
-        : "as even as if requests fell at random";
-  const told = `${ratio.toFixed(2)}: ${words}`;
+  if (replicas.length < 2) return []; // one alone is neither even nor uneven
+  const random = 1 - 1 / replicas.length; // on average, where each request falls at random
+  const most = 2 * random; // the gauge ends here
+  const at = (value) => ({ left: `${(100 * Math.min(value, most)) / most}%` });
+  const digits = (value) => value.toFixed(2);
+  const words = !replicas.some((one) => one.requests) ? "nothing runs"
+    : digits(ratio) === digits(random) ? "as even as if requests fell at random"
+      : ratio < random ? "more even than if requests fell at random"
+        : "less even than if requests fell at random";
+  const told = `${digits(ratio)}: ${words}`;
   return section("Dispersion of running requests", "variance by mean",
     h("div", { class: "gauge", role: "img", "aria-label": told },
-      h("b", { class: "needle", style: at(ratio) }), h("i", { style: at(POISSON) })),
+      h("b", { class: "needle", style: at(ratio) }), h("i", { style: at(random) })),
     h("div", { class: "ends", "aria-hidden": "true" }, h("span", {}, "0 even"),
-      h("span", {}, "1 Poisson"), h("span", {}, `${SCALE}+ uneven`)),
-    h("p", { class: "reason" }, h("b", {}, ratio.toFixed(2)), ` ${words}`));
+      h("span", {}, `${digits(random)} at random`), h("span", {}, `${digits(most)}+ uneven`)),
+    h("p", { class: "reason" }, h("b", {}, digits(ratio)), ` ${words}`));
 }
 
 function table(replicas) {
@@ -77,16 +78,19 @@ function row(one) {
   const kept = Math.max(0, Math.min(one.gpu_blocks, one.total_blocks) - pinned);
   const gpu = GPU.map((kind, at) => ({ ...kind, value: [pinned, kept][at] }));
   const used = (pinned + kept) / one.total_blocks;
-  const cpu = one.cpu_total_blocks
-    ? [bar([{ ...CPU, value: one.cpu_blocks }], one.cpu_total_blocks, count),
-      h("small", {}, percent(one.cpu_blocks / one.cpu_total_blocks))] : "none";
   const here = `${place("sessions")}?replica=${encodeURIComponent(one.replica)}`;
   const told = [link(here, one.replica), states(one), count(one.running), count(one.waiting),
-    count(one.max_requests), [bar(gpu, one.total_blocks, count), h("small", {}, percent(used))], cpu,
-    few(one.resident_sessions), count(one.booked_uncached_tokens), count(one.prefill_tokens_per_s)];
+    count(one.max_requests), [bar(gpu, one.total_blocks, count), h("small", {}, percent(used))],
+    inCpu(one), few(one.resident_sessions), count(one.booked_uncached_tokens), count(one.prefill_tokens_per_s)];
   return h("tr", {}, HEADS.map(([kind, label], at) => (at
     ? h("td", { class: kind, "data-label": label }, told[at])
     : h("th", { scope: "row", class: kind }, told[at]))));
+}
+
+/** How large it is, a replica learns from what it first takes from there. */
+function inCpu({ cpu_blocks: blocks, cpu_total_blocks: total }) {
+  if (!total) return blocks ? `${count(blocks)} blocks, size not known yet` : "none";
+  return [bar([{ ...CPU, value: blocks }], total, count), h("small", {}, percent(blocks / total))];
 }
 
 function states({ synced, draining }) {
