@@ -91,6 +91,26 @@ async def test_nothing_else_is_given(name: str) -> None:
     assert answer.status_code == 404
 
 
+def _luminance(colour: str) -> float:
+    """Return the relative luminance of a colour such as #00ff80, as WCAG 2 defines it."""
+    shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+async def test_what_was_first_seen_is_told_apart_from_nothing() -> None:
+    """In light and dark its part of a bar stands out from the track, as WCAG asks of graphics."""
+    theme = (await _get("/warmturn/explorer/theme.css")).text
+    colours = [re.findall(rf"--{name}: (#\w{{6}});", theme) for name in ("first", "raised")]
+    pairs = list(zip(*colours, strict=True))
+    assert len(pairs) == 2
+    for pair in pairs:
+        darker, lighter = sorted(map(_luminance, pair))
+        assert (lighter + 0.05) / (darker + 0.05) >= 3
+
+
 async def test_the_scripts_never_parse_data() -> None:
     """Names of sessions come from strangers: they become text, not markup."""
     seen, ahead = set(), ["main.js"]
