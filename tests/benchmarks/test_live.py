@@ -1,8 +1,6 @@
 """The live replay, against a service whose every hit is known."""
 
 import json
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 import typer
-import uvicorn
 
 from benchmarks import live
 from benchmarks.exchange import Exchange
@@ -21,6 +18,7 @@ from benchmarks.live_sessions import Pace, Script, Turn, made_up
 from policies.types import ReplicaId, SessionId
 from serve_app import serve_file
 from tests.benchmarks.fake_service import FakeService
+from tests.serving import serving
 
 FAST = Pace(ramp_s=0.01, think_s=0.001, think_scale=0.0, max_think_s=0.01)
 BLOCK = 32
@@ -167,15 +165,8 @@ def test_a_replay_in_which_everything_failed_has_a_row() -> None:
 def served() -> Iterator[tuple[FakeService, str]]:
     """A fake service behind a real port, and its URL."""
     service = FakeService(replicas=2)
-    config = uvicorn.Config(service.app, host="127.0.0.1", port=0, log_level="error")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield service, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with serving(service.app) as url:
+        yield service, url
 
 
 def test_the_command_prints_and_writes_a_row(
