@@ -155,6 +155,7 @@ def page(chromium: Browser, gateway: FakeGateway) -> Iterator[Page]:
         tab.on("pageerror", lambda error: errors.append(str(error)))
         tab.goto(f"{url}/warmturn/#/replicas")
         yield tab
+        gateway.hangs = False
         tab.close()
     assert errors == []
 
@@ -189,7 +190,7 @@ def test_the_turn_that_came_last_is_first(page: Page, gateway: FakeGateway, chan
     go(page, "#/decisions")
     first = page.locator("tbody tr:not(.gap)").first
     expect(first).to_contain_text("turn-500")
-    expect(first.locator("td").last).to_have_text(re.compile(r"\d:08:20"))
+    expect(first.locator("td").last).to_have_text(re.compile(":20$"))
 
 
 @pytest.mark.parametrize(
