@@ -67,6 +67,7 @@ def _turn(turn: SessionTurn, states: TurnStates) -> Json:
         "id": turn.request,
         "request": turn.http_id,
         "state": states.of(turn.request, turn.outcome, is_given_up=turn.is_given_up),
+        "arrived_at": turn.arrived_at,
         "decided_at": turn.decided_at,
         "replica": turn.replica,
         "rule": turn.rule,

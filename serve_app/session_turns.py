@@ -25,6 +25,7 @@ class SessionTurn:
 
     request: RequestId
     http_id: str
+    arrived_at: str
     decided_at: str | None
     replica: ReplicaId | None
     rule: Rule | None
@@ -85,6 +86,7 @@ class SessionTurns:
         turn = SessionTurn(
             request,
             logged.http_id,
+            logged.arrived_at,
             logged.decided_at,
             made.replica if made else None,
             made.rule if made else None,

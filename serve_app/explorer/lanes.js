@@ -1,4 +1,5 @@
-// The replicas that a session went to, a lane for each, as in a graph of commits.
+// The replicas that a session went to, a lane for each, as in a graph of commits. A turn that waits,
+// or was turned away, is in none.
 
 import { h, link, place, svg } from "./dom.js";
 
@@ -9,13 +10,15 @@ const MOST = 8; // beyond these, replicas share the last lane
 /** Lanes of the replicas of `turns`, in the order of their first turns. */
 export class Lanes {
   constructor(turns) {
-    this.replicas = [...new Set(turns.map((turn) => turn.replica))];
+    const placed = turns.filter((turn) => turn.replica !== null);
+    this.replicas = [...new Set(placed.map((turn) => turn.replica))];
     this.width = Math.min(MOST, this.replicas.length) * LANE_PX;
   }
 
   /** The letter of a replica. */
   letter(replica) {
     const index = this.replicas.indexOf(replica);
+    if (index < 0) return "";
     return index < 26 ? String.fromCharCode("A".charCodeAt(0) + index) : String(index + 1);
   }
 
@@ -25,8 +28,9 @@ export class Lanes {
 
   /** One turn's piece: its mark, and the way to the turn before it, which is one row below. */
   piece(turn, before) {
+    if (turn.replica === null) return null;
     const x = this.x(turn);
-    const way = before && svg("path", { class: x === this.x(before) ? "way" : "way away",
+    const way = (before?.replica ?? null) !== null && svg("path", { class: x === this.x(before) ? "way" : "way away",
       d: curve(x, this.x(before)) });
     const told = `${this.letter(turn.replica)}, ${turn.rule}`;
     return svg("svg", { class: "lanes", width: this.width, height: ROW_PX, role: "img",

@@ -3,7 +3,7 @@
 import { ask, Failure, pathTo } from "./api.js";
 import { facts, h, link, place, redraw } from "./dom.js";
 import { ago, count, few, percent, seconds } from "./format.js";
-import { running } from "./state.js";
+import { running, waiting } from "./state.js";
 import { timeline } from "./timeline.js";
 import { whereabouts } from "./whereabouts.js";
 
@@ -33,6 +33,10 @@ export function sessionPage(id) {
   return { title: id, element: h("article", {}, crumb, heading, body), refresh };
 }
 
+function isUnplaced(turn) {
+  return turn.replica === null;
+}
+
 function about({ now, client, turns }) {
   const moves = turns.filter((turn) => turn.rule === "moved").length;
   const splits = turns.filter((turn) => turn.rule === "split").length;
@@ -40,8 +44,8 @@ function about({ now, client, turns }) {
   const ttfts = turns.map((turn) => turn.ttft_s).filter((ttft_s) => ttft_s !== null);
   return facts([
     ["Client", client ?? "unnamed"],
-    ["Lives on", now ? now.replica : "forgotten"],
-    ["State", now && (now.running ? running()
+    ["Lives on", now ? now.replica : turns.every(isUnplaced) ? "nowhere yet" : "forgotten"],
+    ["State", turns.at(-1)?.state === "waits" ? waiting() : now && (now.running ? running()
       : `seen ${ago(now.seen_s_ago)} ago`.replace("now ago", "just now"))],
     ["Turns", now && count(now.turns)],
     ["Thinks", now && seconds(now.think_s)],

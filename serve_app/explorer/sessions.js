@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { h, place } from "./dom.js";
 import { ago, count, percent, seconds } from "./format.js";
 import { Choice } from "./choice.js";
-import { running } from "./state.js";
+import { running, waiting } from "./state.js";
 import { Table } from "./table.js";
 
 const MOST = 10000;
@@ -18,7 +18,7 @@ const COLUMNS = [
   { name: "client", label: "Client", value: (row) => row.client, cell: (row) => row.client ?? "–",
     kind: "client" },
   { name: "replica", label: "Replica", title: "Where it lives", value: (row) => row.replica,
-    cell: (row) => row.replica, kind: "replica" },
+    cell: (row) => row.replica ?? "–", kind: "replica" },
   { name: "turns", label: "Turns", value: (row) => row.turns, cell: (row) => count(row.turns) },
   { name: "prompt", label: "Prompt", title: "Tokens of its last prompt",
     value: (row) => row.prompt_tokens, cell: (row) => count(row.prompt_tokens) },
@@ -30,8 +30,13 @@ const COLUMNS = [
     value: (row) => row.think_s, cell: (row) => seconds(row.think_s) },
   { name: "seen", label: "Seen", title: "When a turn of it last began or ended",
     value: (row) => row.seenAtMs,
-    cell: (row) => (row.running ? running() : ago((performance.now() - row.seenAtMs) / 1000)) },
+    cell: stands },
 ].map((column) => ({ kind: "number", ...column }));
+
+function stands({ waits, running: runs, seenAtMs }) {
+  if (waits) return waiting();
+  return runs ? running() : ago((performance.now() - seenAtMs) / 1000);
+}
 
 export function sessionsPage(query) {
   const sessions = new Map();
@@ -58,9 +63,11 @@ export function sessionsPage(query) {
       client.has(row.client) && replica.has(row.replica)
       && row.session.toLowerCase().includes(part));
     table.show(rows);
-    const busy = rows.filter((row) => row.running).length;
+    const waits = rows.filter((row) => row.waits).length;
+    const busy = rows.filter((row) => row.running && !row.waits).length;
     const of = rows.length === sessions.size ? "" : ` of ${count(sessions.size)}`;
-    total.textContent = `${count(rows.length)}${of} sessions, ${count(busy)} running`;
+    total.textContent = `${count(rows.length)}${of} sessions, ${count(busy)} running`
+      + (waits ? `, ${count(waits)} waiting` : "");
     remember();
   }
 
@@ -88,12 +95,20 @@ export function sessionsPage(query) {
       allAtMs = nowMs;
     }
     askedAtMs = nowMs;
+    endWaiting(); // each answer has all that wait
     for (const one of answer.sessions) {
       sessions.set(one.session, { ...one, seenAtMs: performance.now() - one.seen_s_ago * 1000 });
     }
     client.offer([...sessions.values()].map((row) => row.client));
     replica.offer([...sessions.values()].map((row) => row.replica));
     show();
+  }
+
+  function endWaiting() {
+    for (const [name, row] of sessions) {
+      row.waits = false;
+      if (row.turns === 0) sessions.delete(name); // it was turned away, or left
+    }
   }
 
   const filters = h("form", { class: "filters", role: "search",

@@ -16,8 +16,13 @@ export function running() {
   return h("span", { class: "running" }, "runs");
 }
 
+/** What stands for a time that has not begun. */
+export function waiting() {
+  return h("span", { class: "waiting" }, "waits");
+}
+
 /** A turn's time to the first token, or how it stands without one. */
 export function firstToken({ ttft_s: actual, state }) {
   if (actual !== null || state === "answered") return seconds(actual);
-  return state === "runs" ? running() : state;
+  return { runs: running, waits: waiting }[state]?.() ?? state;
 }

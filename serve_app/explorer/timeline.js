@@ -19,7 +19,7 @@ export function timeline(turns, forgotten) {
   const lanes = new Lanes(turns);
   const most = {
     tokens: Math.max(...turns.map((turn) => turn.prompt_tokens)),
-    seconds: Math.max(...turns.map((turn) => Math.max(turn.ttft_s ?? 0, turn.expected_ttft_s))),
+    seconds: Math.max(...turns.map((turn) => Math.max(turn.ttft_s ?? 0, turn.expected_ttft_s ?? 0))),
   };
   const rows = turns.map((turn, at) => row(turn, turns[at - 1], lanes, most));
   const heads = [["turn", "Turn"], ["time", "Time"], ["lane", "Replica"],
@@ -41,7 +41,7 @@ function row(turn, before, lanes, most) {
   return h("tr", {},
     h("th", { scope: "row", class: "turn" },
       link(place("decisions", turn.id), `${turn.turn}`, { title: "Why it went there" })),
-    h("td", { class: "time" }, clock(turn.decided_at)),
+    h("td", { class: "time" }, clock(turn.decided_at ?? turn.arrived_at)),
     h("td", { class: "lane" }, lanes.piece(turn, before),
       h("b", { class: "letter" }, lanes.letter(turn.replica))),
     h("td", { class: "bar" },

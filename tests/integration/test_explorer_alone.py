@@ -24,6 +24,11 @@ MANY = 500
 
 Json = dict[str, Any]
 
+UNPLACED = dict.fromkeys(
+    ("decided_at", "replica", "rule", "cached_tokens", "expected_ttft_s", "ttft_s")
+)
+"""What is not known of a turn that no replica got."""
+
 
 def make_session(number: int, **changes: Any) -> Json:
     """Return a session as the list has it; the higher its number, the longer ago it was seen."""
@@ -35,6 +40,7 @@ def make_session(number: int, **changes: Any) -> Json:
         "blocks": 1,
         "think_s": 1.0,
         "running": False,
+        "waits": False,
         "seen_s_ago": 60.0 + number,
         "prompt_tokens": 32,
         "ttft_s": 0.1,
@@ -59,6 +65,14 @@ def make_turn(number: int, **changes: Any) -> Json:
         "expected_ttft_s": 0.1,
         "ttft_s": 0.1,
     } | changes
+
+
+def make_story(*turns: Json, now: Json | None) -> Json:
+    """Return how a session went: turns as the list of all has them, and what its page says more."""
+    more = {"prefix_break": None, "waited_s": 0.0, "output_tokens": None, "tokens": None}
+    numbered = [{"turn": number} | turn | more for number, turn in enumerate(turns, 1)]
+    fixed = {"session": "s1", "client": None, "kv": None, "forgotten_turns": 0}
+    return fixed | {"now": now, "turns": numbered}
 
 
 def make_replica(name: str, **changes: Any) -> Json:
@@ -184,8 +198,7 @@ def focused(page: Page) -> str | None:
 )
 def test_the_turn_that_came_last_is_first(page: Page, gateway: FakeGateway, changes: Json) -> None:
     """Whether or not anything was decided on it."""
-    unknown = ("decided_at", "replica", "rule", "cached_tokens", "expected_ttft_s", "ttft_s")
-    last = make_turn(MANY, **dict.fromkeys(unknown) | changes)
+    last = make_turn(MANY, **UNPLACED | changes)
     gateway.turns = [make_turn(number) for number in range(MANY)] + [last]
     go(page, "#/decisions")
     first = page.locator("tbody tr:not(.gap)").first
@@ -247,28 +260,48 @@ def test_a_gateway_that_hangs_is_said_not_to_answer(page: Page, gateway: FakeGat
 
 def test_no_time_is_made_up_for_a_first_turn_that_runs(page: Page, gateway: FakeGateway) -> None:
     """The slowest time to the first token is that of a turn that has one."""
-    runs = make_turn(1, state="runs", ttft_s=None, cached_tokens=None) | {
-        "turn": 1,
-        "prefix_break": None,
-        "waited_s": 0.0,
-        "output_tokens": None,
-        "tokens": None,
-    }
+    runs = make_turn(1, state="runs", ttft_s=None, cached_tokens=None)
     now = make_session(1, running=True, ttft_s=None, hit_ratio=None)
-    gateway.story = {
-        "session": "s1",
-        "client": None,
-        "now": now,
-        "kv": None,
-        "forgotten_turns": 0,
-        "turns": [runs],
-    }
+    gateway.story = make_story(runs, now=now)
     go(page, "#/sessions/s1")
     facts = page.locator(".facts")
     expect(facts).to_contain_text("Broken prefixes")
     expect(facts).not_to_contain_text("Slowest TTFT")
-    gateway.story = gateway.story | {"turns": [runs, runs | {"id": "q2", "ttft_s": 0.25}]}
+    gateway.story = make_story(runs, runs | {"id": "q2", "ttft_s": 0.25}, now=now)
     expect(facts).to_contain_text("Slowest TTFT0.25 s")
+
+
+def test_a_session_that_waits_is_seen_and_goes(page: Page, gateway: FakeGateway) -> None:
+    """Also one that has run nowhere yet, which is forgotten when it is turned away."""
+    unknown = dict.fromkeys(("replica", "blocks", "think_s", "ttft_s", "hit_ratio"))
+    new = make_session(700, turns=0, waits=True, seen_s_ago=0) | unknown
+    again = make_session(3, waits=True)
+    gateway.sessions = [new, again]
+    go(page, "#/sessions")
+    expect(page.locator(".total")).to_have_text("2 sessions, 0 running, 2 waiting")
+    expect(page.get_by_role("row", name="session-700")).to_contain_text("waits")
+    gateway.sessions = []
+    expect(page.locator(".total")).to_have_text("1 sessions, 0 running")
+    expect(page.get_by_role("row", name="session-003")).to_contain_text("1 min")
+
+
+def test_turns_without_a_place_are_told(page: Page, gateway: FakeGateway) -> None:
+    """Those that were turned away and the one that waits, between those that ran."""
+    refused = make_turn(1, state="refused") | UNPLACED
+    ran, waits = make_turn(2), make_turn(3, state="waits") | UNPLACED
+    gateway.story = make_story(refused, waits, now=None)
+    go(page, "#/sessions/s1")
+    facts = page.locator(".facts")
+    expect(facts).to_contain_text("Lives onnowhere yet")
+    expect(facts).to_contain_text("Statewaits")
+    gateway.story = make_story(refused, ran, waits, now=make_session(1))
+    expect(facts).to_contain_text("Lives onr1")
+    rows = page.locator(".timeline tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0)).to_contain_text("waits")
+    expect(rows.nth(2)).to_contain_text("turned away: too many sessions ran")
+    expect(page.locator(".timeline svg.lanes")).to_have_count(1)
+    expect(rows.nth(0).locator(".time")).to_have_text(re.compile(":03$"))
 
 
 def test_news_are_asked_for_as_far_back_as_an_answer_may_be_old(page: Page) -> None:
