@@ -8,9 +8,16 @@ from urllib.parse import urlsplit
 
 from grafana_api.grafana_api import GrafanaClientError, GrafanaException, GrafanaServerError
 from grafana_api.grafana_face import GrafanaFace
-from requests import JSONDecodeError, RequestException, Timeout
+from requests import RequestException
 from urllib3.exceptions import HTTPError
 
+from dashboards.grafana_answer import (
+    ForeignAnswer,
+    checked,
+    in_words,
+    message,
+    refuse_foreign_error,
+)
 from dashboards.grafana_json import DATA_SOURCE_UID, Json
 
 FOLDER_UID, FOLDER_TITLE = "warmturn", "warmturn"
@@ -29,10 +36,6 @@ class PushError(Exception):
 
 class NoGrafana(PushError):
     """Nothing else can be put there either: no Grafana answers, or not to this token."""
-
-
-class ForeignAnswer(Exception):
-    """It is none of Grafana's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Grafana:
             protocol=parts.scheme,
             timeout=TIMEOUT_S,
         )
-        face.api.s.hooks["response"].append(_refuse_foreign_error)
+        face.api.s.hooks["response"].append(refuse_foreign_error)
         return cls(url, face)
 
     def put_folder(self) -> str:
@@ -90,7 +93,7 @@ class Grafana:
                     reason = f"another folder is called {FOLDER_TITLE}: rename or delete it"
                     raise PushError(f"the folder: {reason}") from error
                 return "unchanged"
-            _checked(created, uid=FOLDER_UID)
+            checked(created, uid=FOLDER_UID)
             return "created"
 
     def put_data_source(self, prometheus_url: str) -> str:
@@ -110,11 +113,11 @@ class Grafana:
         with self._told("the data source"):
             found = self._found(lambda: self.api.api.GET(path), uid=DATA_SOURCE_UID)
             if not found:
-                _checked(self.api.datasource.create_datasource(wanted), name=DATA_SOURCE_UID)
+                checked(self.api.datasource.create_datasource(wanted), name=DATA_SOURCE_UID)
                 return "created"
             if found | wanted == found:
                 return "unchanged"
-            _checked(self.api.api.PUT(path, json=found | wanted), name=DATA_SOURCE_UID)
+            checked(self.api.api.PUT(path, json=found | wanted), name=DATA_SOURCE_UID)
             return "updated"
 
     def put_dashboard(self, dashboard: Json) -> str:
@@ -126,8 +129,8 @@ class Grafana:
         uid = dashboard["uid"]
         with self._told(f"dashboard {uid}"):
             found = self._found(lambda: self.api.dashboard.get_dashboard(uid))
-            there = _checked(found.get("dashboard"), uid=uid) if found else {}
-            folder = _checked(found.get("meta")).get("folderUid") if found else None
+            there = checked(found.get("dashboard"), uid=uid) if found else {}
+            folder = checked(found.get("meta")).get("folderUid") if found else None
             if folder == FOLDER_UID and _same(there, dashboard):
                 return "unchanged"
             kept = {name: there[name] for name in KEPT_BY_GRAFANA if name in there}
@@ -137,12 +140,12 @@ class Grafana:
                 "overwrite": False,
                 "message": "python -m dashboards.push",
             }
-            _checked(self.api.dashboard.update_dashboard(sent), status="success", uid=uid)
+            checked(self.api.dashboard.update_dashboard(sent), status="success", uid=uid)
             return "updated" if found else "created"
 
     def _found(self, get: Callable[[], Any], **fields: Any) -> Json | None:
         try:
-            return _checked(get(), **fields)
+            return checked(get(), **fields)
         except GrafanaClientError as error:
             if error.status_code != NOT_FOUND:
                 raise
@@ -154,7 +157,7 @@ class Grafana:
         try:
             yield
         except GrafanaServerError as error:
-            raise PushError(f"{what}: Grafana fails: {_message(error)}") from error
+            raise PushError(f"{what}: Grafana fails: {message(error)}") from error
         except GrafanaException as error:
             match error.status_code:
                 case 401:
@@ -162,47 +165,16 @@ class Grafana:
                 case 403:
                     reason = "the token may not do this (403): its role has to be Admin"
                 case code:
-                    reason = f"{_message(error)} ({code})"
+                    reason = f"{message(error)} ({code})"
             raise PushError(f"{what}: {reason}") from error
         except ForeignAnswer as error:
             raise NoGrafana(f"what answers at {self.url} is no Grafana: {error}") from error
         except (RequestException, HTTPError) as error:
-            raise NoGrafana(f"no Grafana answers at {self.url}: {_reason(error)}") from error
-
-
-def _refuse_foreign_error(response: Any, **_: Any) -> None:
-    """Let errors pass that have a message; on others the library may fail with one of its own."""
-    if response.ok:
-        return
-    try:
-        told = response.json()
-    except JSONDecodeError:
-        told = None
-    if not isinstance(told, dict) or "message" not in told:
-        raise ForeignAnswer(f"its error {response.status_code} has no message")
-
-
-def _checked(answer: Any, **fields: Any) -> Json:
-    """Return an answer that has these fields, as Grafana's documented one has them."""
-    if not isinstance(answer, dict) or answer | fields != answer:
-        raise ForeignAnswer("it does not answer as Grafana's API does")
-    return answer
+            raise NoGrafana(
+                f"no Grafana answers at {self.url}: {in_words(error, TIMEOUT_S)}"
+            ) from error
 
 
 def _same(there: Json, wanted: Json) -> bool:
     """Whether a stored dashboard is the wanted one; Grafana may add fields of its own."""
     return all(there.get(name) == value for name, value in wanted.items())
-
-
-def _message(error: GrafanaException) -> str:
-    """Return what Grafana says itself, in words."""
-    return str(error.response["message"])
-
-
-def _reason(error: RequestException | HTTPError) -> str:
-    match error:
-        case Timeout():
-            return f"nothing came in {TIMEOUT_S:g} s"
-        case JSONDecodeError():
-            return "what answers there speaks no JSON"
-    return str(error).rsplit(": ", 1)[-1].rstrip("'\")")
