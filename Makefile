@@ -1,6 +1,6 @@
 # make run      serve the small model on this machine and show one conversation
 # make test     lint, types, unit and integration tests (about 20 minutes)
-# make check    the fast part of it
+# make check    the fast part of it (two minutes)
 # make install  only make .venv
 # make dashboards  write what Grafana and Prometheus read from dashboards/*.py
 # make lock     renew the pinned lists in requirements/ from pyproject.toml
@@ -23,7 +23,8 @@ install: $(VENV)/ready
 
 test: lint unit integration
 
-check: lint unit
+check: lint prometheus
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not integration and not slow"
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check

@@ -27,6 +27,8 @@ from serve_app.kv_shard import TEMPORARY_AGE_S, ShardFile, shard_files
 from serve_app.kv_space import SWEEP_RATIO, SWEEPER, SWEPT_RATIO
 from serve_app.kv_usage import SHARDS, USAGE, KvUsage, total_bytes
 
+pytestmark = pytest.mark.slow
+
 PAYLOAD_BYTES = 1000
 FILE_BYTES = HEADER.size + PAYLOAD_BYTES
 MIB = 1 << 20

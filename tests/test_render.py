@@ -33,6 +33,8 @@ from serve_app.text_renderer import encode_in_segments
 from tests import chat_templates
 from tests.conversations import Body, Conversation, sessions, texts
 
+pytestmark = pytest.mark.slow
+
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 FORMS = {

@@ -19,6 +19,8 @@ from tokenizers import (
 
 from serve_app.segment_encoder import SegmentEncoder, cuts
 
+pytestmark = pytest.mark.slow
+
 START, END = "<|im_start|>", "<|im_end|>"
 LONGER = START + "user<tool>"
 CORPUS = [f"def f{n}(x): return x + {n}  # é ñ 漢字 the user said: hello, world" for n in range(50)]

@@ -54,6 +54,8 @@ from serve_app.tier_stores import TierStores
 from tests.patience import wait_until
 from tests.test_host_offload import Rows, make_caches, make_rows
 
+pytestmark = pytest.mark.slow
+
 PAGE_BYTES = 4001  # so that rows differ
 CHUNK_BYTES = 4096  # pages of memory
 NUM_CHUNKS = 32

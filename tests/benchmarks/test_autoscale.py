@@ -22,6 +22,8 @@ from policies.tunables import Tunables
 from policies.victims import Seat
 from tests.policies.makers import make_state
 
+pytestmark = pytest.mark.slow
+
 HARDWARE = PRESETS["kimi-b200-host"]
 SESSIONS = fit(share_prefix(generate_sessions(60, 1)), HARDWARE.max_context_tokens, 60.0)
 SETTING = Setting(

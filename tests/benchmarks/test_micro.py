@@ -8,6 +8,8 @@ import pytest
 from benchmarks import micro
 from benchmarks.filled_router import EVENT_BLOCKS, Sizes
 
+pytestmark = pytest.mark.slow
+
 DECIDING = ("hash_ms", "match_ms", "decide_ms", "apply_blocks_per_s", "bytes_per_block")
 TOKENIZING = (
     "tokenize_full_ms",

@@ -5,8 +5,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+import pytest
+
 from benchmarks.processes import SHARED, Processes
 from tests.patience import wait_until
+
+pytestmark = pytest.mark.slow
 
 BUSY = "while True: pass"
 

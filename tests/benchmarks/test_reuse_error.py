@@ -3,11 +3,14 @@
 from itertools import islice
 
 import numpy as np
+import pytest
 
 from benchmarks.generated_sessions import generate_sessions
 from benchmarks.reuse_error import measure, replay
 from benchmarks.simulator.traffic import ClosedLoop
 from benchmarks.trace_options import share_prefix
+
+pytestmark = pytest.mark.slow
 
 
 def test_error_of_a_sample() -> None:

@@ -17,6 +17,8 @@ from policies.autoscale_settings import AutoscaleSettings
 from serve_app import serve_file
 from tests.benchmarks.test_autoscale import HARDWARE, SETTING
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -20,6 +20,8 @@ from benchmarks.simulator.traffic import ClosedLoop, OpenLoop
 from benchmarks.trace_options import add_bursts, fit
 from policies.types import ReplicaId, ReplicaState, Request, RequestId
 
+pytestmark = pytest.mark.slow
+
 HARDWARE = PRESETS["kimi-b200-host"]
 SESSIONS = add_bursts(
     fit(generate_sessions(60, 1), HARDWARE.max_context_tokens, 60.0),
