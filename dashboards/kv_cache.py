@@ -6,11 +6,14 @@ from dashboards.panel import Dashboard, Panel, Query, Row, Unit
 from dashboards.promql import rate, ratio
 from dashboards.shared_tier import SHARED_TIER
 from serve_app.metrics import (
+    CACHED_TOKENS,
     INDEX_BLOCKS,
     KV_AUDITS,
+    PROMPT_TOKENS,
     REMOVED_BLOCKS,
     REPLICA_HELD_BLOCKS,
     REPLICA_PINNED,
+    REUSE_RATIO,
     SHARED_BLOCKS,
     STORED_BLOCKS,
 )
@@ -91,6 +94,16 @@ TRAFFIC = Row(
                     "loading",
                     NO_RESTORE,
                 ),
+            ),
+        ),
+        Panel(
+            "Cached share of prompts, and what other sizes of memory would give",
+            "Where more memory gives little, more sessions can share what there is; where even an "
+            "unlimited one does, prompts break or are new. Of the autoscaler's window_s.",
+            Unit.RATIO,
+            (
+                Query(REUSE_RATIO.series, "{{memory}} x what there is"),
+                Query(ratio(rate(CACHED_TOKENS.series), rate(PROMPT_TOKENS.series)), "as it was"),
             ),
         ),
         Panel(

@@ -1,5 +1,6 @@
 """Watches a fleet's traffic, for the autoscaler to look at."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -16,6 +17,9 @@ from policies.types import ReplicaState
 from policies.victims import Seat
 
 LOAD_WINDOW_S = 60.0
+
+SIZES = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "4": 4.0, "unlimited": math.inf}
+"""Sizes of memory whose hit ratios are told, as many times what there is."""
 
 
 class Observer:
@@ -39,6 +43,13 @@ class Observer:
         load = fleet_load(states, router.in_flight, router.waiting, self.block_size)
         self._loads.add(load, now_s)
         self._usual_loads.add(load, now_s)
+
+    def reuse_ratios(self, memory_tokens: int, now_s: float) -> dict[str, float]:
+        """Return the hit ratios that SIZES would have given of late; none where no prompt came."""
+        curve = self._reuse.curve(now_s)
+        if not curve.prompt_tokens:
+            return {}
+        return {name: curve.hit_ratio(times * memory_tokens) for name, times in SIZES.items()}
 
     def observe(
         self,

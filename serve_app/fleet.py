@@ -139,6 +139,15 @@ class Fleet:
         """Tokens of KV that fit in the shared tier, by those that know it."""
         return _usual(one.shared_tokens for one in self._reports.values())
 
+    @property
+    def memory_tokens(self) -> int:
+        """Tokens of KV that fit in all memories together, each counted once."""
+        own = sum(
+            max(one.state.total_blocks * one.block_size, one.cpu_tokens)
+            for one in self._reports.values()
+        )
+        return max(own, self.shared_tokens)
+
     def cpu_blocks(self, replica: ReplicaId) -> int:
         """Return how many blocks fit in the CPU memory of a replica that reports."""
         report = self._reports[replica]

@@ -4,6 +4,7 @@ from functools import partial
 
 from policies.demands import DEMANDS
 from policies.misses import Miss
+from policies.observer import SIZES
 from policies.prefix_break import Kind as BreakKind
 from policies.types import Rule, Tier
 from serve_app.audit_verdict import Verdict
@@ -228,6 +229,12 @@ REPLICA_HELD_BLOCKS = _router_gauge(
     _REPLICA,
 )
 
+REUSE_RATIO = _router_gauge(
+    "warmturn_reuse_ratio",
+    "ratio",
+    "Share of recent prompts that so many times the memory there is would have had cached.",
+    {"memory": tuple(SIZES)},
+)
 WISHED_REPLICAS = _router_gauge(
     "warmturn_autoscaling_wished_replicas",
     "replicas",

@@ -19,7 +19,7 @@ from serve_app.metric import Sample
 from serve_app.metrics import START_TIME, SURPRISES, UNPLACED_TURNS
 from serve_app.replica_report import ReplicaReport
 from serve_app.route_request import GatewaySeat, Placement, Places, RouteRequest, RouterStatus, Why
-from serve_app.router_gauges import gauges, scaling_samples
+from serve_app.router_gauges import gauges, reuse_samples, scaling_samples
 from serve_app.scaling import ScaleQuestion, Scaling
 from serve_app.turn_records import TurnRecords
 from serve_app.turn_state import TurnStates
@@ -214,11 +214,13 @@ class RouterActor:
 
     async def samples(self) -> list[Sample]:
         """Return all metrics of the router."""
-        states = self._fleet.states()
-        started = Sample(START_TIME.name, (), self._started_at)
-        now = gauges(states, self._router, self._now())
-        scaling = scaling_samples(self._scaling)
-        return [started, *now, *scaling, *self._turns.samples()]
+        now_s = self._now()
+        found = [Sample(START_TIME.name, (), self._started_at)]
+        found += gauges(self._fleet.states(), self._router, now_s)
+        found += scaling_samples(self._scaling)
+        if self._observer:
+            found += reuse_samples(self._observer, self._fleet.memory_tokens, now_s)
+        return [*found, *self._turns.samples()]
 
     def _now(self) -> float:
         """Return the time of a call, and see to it that the clock runs."""

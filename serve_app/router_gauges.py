@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from policies.candidate import pinned_blocks, requests
 from policies.fleet_load import dispersion_ratio
+from policies.observer import Observer
 from policies.residency import NO_RESIDENTS, Residents
 from policies.router import Router
 from policies.types import ReplicaState
@@ -30,6 +31,12 @@ def gauges(states: Sequence[ReplicaState], router: Router, now_s: float) -> Iter
     yield _sample(metrics.DISPERSION, dispersion_ratio(busy))
     for state in states:
         yield from _replica(state, router, residents.get(state.replica, NO_RESIDENTS))
+
+
+def reuse_samples(observer: Observer, memory_tokens: int, now_s: float) -> Iterator[Sample]:
+    """Yield what memories of other sizes would have given, if any prompt came."""
+    for size, ratio in observer.reuse_ratios(memory_tokens, now_s).items():
+        yield _sample(metrics.REUSE_RATIO, ratio, size)
 
 
 def scaling_samples(scaling: Scaling) -> Iterator[Sample]:

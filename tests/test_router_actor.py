@@ -12,6 +12,7 @@ import pytest
 from policies.autoscale import Wish
 from policies.autoscale_settings import AutoscaleSettings
 from policies.kv_events import EngineHash, Event, EventBatch, Removed, Snapshot
+from policies.observer import SIZES
 from policies.prefix_break import Kind, PrefixBreak
 from policies.sessions import LastTurn
 from policies.tunables import Tunables
@@ -24,6 +25,7 @@ from serve_app.metrics import (
     METRICS,
     MISSED_TOKENS,
     PROMPT_TOKENS,
+    REUSE_RATIO,
     SESSION_LIMIT,
     WISHED_REPLICAS,
 )
@@ -267,7 +269,7 @@ async def test_the_router_has_every_metric_that_is_declared_for_it(actor: Router
     declared = {one.name for one in METRICS.values() if one.owner is Owner.ROUTER}
     of_replicas = {name for name in declared if "replica" in METRICS[name].labels}
     of_wishes = {WISHED_REPLICAS.name, DEMANDED_REPLICAS.name}
-    later = of_replicas | of_wishes | {SESSION_LIMIT.name}
+    later = of_replicas | of_wishes | {SESSION_LIMIT.name, REUSE_RATIO.name}
     assert {name for name, *_ in await sampled(actor)} == declared - later
     await overload(actor)
     await actor.scale(ScaleQuestion(frozenset({R1}), 1, 0, AutoscaleSettings()))
@@ -294,6 +296,21 @@ async def test_what_the_router_counts_of_a_turn(actor: RouterActor) -> None:
     assert now["warmturn_stored_blocks", "gpu"] == 2
     assert now["warmturn_removed_blocks", "gpu"] == 1
     assert now["warmturn_sessions",] == 1
+
+
+async def test_what_other_sizes_of_memory_would_give(actor: RouterActor) -> None:
+    """Two prompts of 8 blocks in turn: 8 blocks of memory hold none until it comes again, 16 do."""
+    await actor.report(make_report("r1", state=make_state("r1", total_blocks=8)))
+    prompts = [range(1, 9), range(11, 19)]
+    for number in range(20):
+        turn = make_turn(f"q{number}", *prompts[number % 2], session=f"s{number % 2}")
+        await actor.decide(turn, {R1: 64})
+        await actor.give_up(turn.request)
+    now = await sampled(actor)
+    ratios = {size: now["warmturn_reuse_ratio", size] for size in SIZES}
+    assert ratios["0.5"] == 0
+    assert ratios["1"] < 0.2
+    assert ratios["4"] == ratios["unlimited"] == pytest.approx(0.9 * 32 / 34, abs=0.01)
 
 
 async def test_what_became_of_a_prompts_tokens(actor: RouterActor) -> None:
