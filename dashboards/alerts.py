@@ -3,7 +3,7 @@
 from dashboards.promql import counted
 from dashboards.recordings import DISPERSION_MEAN, HITS_OF_EXPECTED, hits, missed
 from dashboards.rule import Alert, Condition, Severity
-from dashboards.slo import BUDGET_RATIO, OBJECTIVE_RATIO, TTFT_SLO_S, turns
+from dashboards.slo import BUDGET_RATIO, OBJECTIVE_RATIO, turns
 from serve_app.audit_verdict import Verdict
 from serve_app.metrics import (
     DECISIONS,
@@ -12,6 +12,7 @@ from serve_app.metrics import (
     REPLICA_DRAINING,
     REPLICA_SYNCED,
     ROUTER_FALLBACKS,
+    TTFT_SLO_S,
     WAITING_REQUESTS,
 )
 
@@ -114,10 +115,11 @@ ALERTS = (
         (Condition(counted(f'{KV_AUDITS.series}{{verdict="{Verdict.DIFFERS}"}}', "1h"), "> 0"),),
         "1m",
         "Cached KV gave another answer than computing: answers of late may be wrong.",
-        "The replica emptied its caches by itself; its log says 'cached KV is wrong', and 'KV "
-        "cache', audits, which one it is. Again on one replica alone: its node's memory; drain it. "
-        "On several, with kv_shared: empty that directory. After a change of vLLM or its settings: "
-        "go back, and report it to vLLM; engine.enable_prefix_caching: false serves on meanwhile.",
+        "The replica empties its caches by itself; 'KV cache', audits, says which one it is, and "
+        "its log 'cached KV is wrong'. If it also says 'could not be emptied: restart', do. Again "
+        "on one replica alone: its node's memory; drain it. On several, with kv_shared: empty that "
+        "directory. After a change of vLLM or its settings: go back, and report it to vLLM; "
+        "engine.enable_prefix_caching: false serves on meanwhile.",
     ),
     Alert(
         "WarmturnWaiting",

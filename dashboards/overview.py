@@ -3,7 +3,7 @@
 from dashboards import vllm
 from dashboards.panel import Dashboard, Panel, Query, Row, Unit
 from dashboards.promql import quantile, rate, ratio
-from dashboards.slo import TTFT_SLO_S, missed_ratio
+from dashboards.slo import missed_ratio
 from serve_app.metrics import (
     CACHED_TOKENS,
     DISPERSION,
@@ -15,6 +15,7 @@ from serve_app.metrics import (
     REPLICAS,
     SESSIONS,
     TTFT,
+    TTFT_SLO_S,
     WAITING_REQUESTS,
 )
 

@@ -1,10 +1,7 @@
 """The service level objective: how many turns may get their first token late, or an error."""
 
 from dashboards.promql import INTERVAL, rate
-from serve_app.metrics import ERRORS, TTFT
-
-TTFT_SLO_S = 5.0
-"""A boundary of the histogram, so that no estimate is needed."""
+from serve_app.metrics import ERRORS, TTFT, TTFT_SLO_S
 
 OBJECTIVE_RATIO = 0.95
 """Share of streamed turns whose first token comes within TTFT_SLO_S."""

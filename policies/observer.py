@@ -45,9 +45,12 @@ class Observer:
         self._usual_loads.add(load, now_s)
 
     def reuse_ratios(self, memory_tokens: int, now_s: float) -> dict[str, float]:
-        """Return the hit ratios that SIZES would have given of late; none where no prompt came."""
+        """Return the hit ratios that SIZES would have given of late; none where no prompt came.
+
+        Nor are there any where no memory is known.
+        """
         curve = self._reuse.curve(now_s)
-        if not curve.prompt_tokens:
+        if not (curve.prompt_tokens and memory_tokens):
             return {}
         return {name: curve.hit_ratio(times * memory_tokens) for name, times in SIZES.items()}
 

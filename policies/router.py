@@ -67,6 +67,7 @@ class Router:
         self.waiting = Waiting()
         self._free_blocks: dict[ReplicaId, int] = {}  # when those that wait were last looked at
         self._placed: dict[RequestId, _Placed] = {}
+        self._rejected: set[RequestId] = set()  # by a replica, and waiting since
 
     def tune(self, tunables: Tunables) -> None:
         """Decide by other numbers from now on; what is known stays, but which turns were late."""
@@ -93,10 +94,14 @@ class Router:
         A request without a session belongs to the one that it extends, or begins one of its own.
         """
         before = self.in_flight.end(request.request)  # a parked request does not wait for itself
-        is_again = before is not None and not before.parked
+        was_placed = before is not None and not before.parked
+        is_again = was_placed or request.request in self._rejected
         outcome = self._decide(request, replicas, now_s, rng, is_again=is_again)
-        if before and is_again and not isinstance(outcome, Decision):  # its turn did not start
+        if before and was_placed and not isinstance(outcome, Decision):  # its turn did not start
             self._end_turns((before,), now_s)
+        self._rejected.discard(request.request)
+        if is_again and isinstance(outcome, Park):
+            self._rejected.add(request.request)
         return outcome
 
     def place_waiting(
@@ -162,6 +167,7 @@ class Router:
     def end(self, request: RequestId, now_s: float) -> None:
         """Note that a request ended, however it did, or waits no longer."""
         self.waiting.discard(request)
+        self._rejected.discard(request)
         if booking := self.in_flight.finish(request, now_s):
             self._end_turns((booking,), now_s)
 
@@ -265,6 +271,7 @@ class Router:
     def _end_turns(self, bookings: tuple[Booking, ...], now_s: float) -> tuple[Booking, ...]:
         for booking in bookings:
             self._placed.pop(booking.request, None)
+            self._rejected.discard(booking.request)
             if booking.session is not None and not booking.parked:
                 self.sessions.end_turn(booking.session, now_s)
         return bookings

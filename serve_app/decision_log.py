@@ -125,11 +125,11 @@ class DecisionLog:
         return turn
 
     def expire(self, alive: Collection[RequestId]) -> None:
-        """Forget what is too much, the oldest first, but not those `alive`, which wait or run."""
+        """Forget all but the last MAX_TURNS, and those `alive`, which wait or run."""
         too_many = max(0, len(self._turns) - MAX_TURNS)
-        over = (request for request in self._turns if request not in alive)
-        for request in list(islice(over, too_many)):
-            del self._turns[request]
+        for request in list(islice(self._turns, too_many)):
+            if request not in alive:
+                del self._turns[request]
 
     def waited_s(self, request: RequestId) -> float | None:
         """Return how long a turn waited for room so far, where it is known."""

@@ -76,6 +76,7 @@ class Engine:
                 self._vllm.engine,
                 config.kv_audit_interval_s,
                 lambda verdict: verdicts.inc(1, {"verdict": verdict}),
+                self._vllm.engine.model_config.max_logprobs,
             )
             self._vllm.engine.audit = audit
             self._tasks.append(asyncio.create_task(audit.run()))

@@ -143,7 +143,7 @@ class Fleet:
     def memory_tokens(self) -> int:
         """Tokens of KV that fit in all memories together, each counted once."""
         own = sum(
-            max(one.state.total_blocks * one.block_size, one.cpu_tokens)
+            max(one.state.total_blocks * one.block_size, one.cpu_tokens or self.cpu_tokens)
             for one in self._reports.values()
         )
         return max(own, self.shared_tokens)

@@ -11,10 +11,11 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine import PauseMode
 
 from serve_app.audit_verdict import Verdict
 from serve_app.greedy_answer import GreedyAnswer
@@ -25,7 +26,10 @@ ANSWER_TOKENS = 16
 LIKELIEST = 5
 """Of so many tokens at each place the probabilities are compared; vLLM's max_logprobs allows 20."""
 
-CLEARINGS = 5
+CLEARINGS: tuple[PauseMode, ...] = ("keep", "keep", "keep", "wait")
+"""How requests are held meanwhile, at each try. While the engine fetches KV for one it empties
+nothing; the last way lets it answer all that it has first, and only further ones wait."""
+
 RETRY_S = 1.0
 
 
@@ -37,20 +41,31 @@ class Engine(Protocol):
     ) -> AsyncGenerator[RequestOutput, None]:
         """Answer a prompt."""
 
-    async def pause_generation(self, *, mode: Literal["keep"], clear_cache: bool) -> None:
-        """Hold all requests, and empty the caches."""
+    async def pause_generation(self, *, mode: PauseMode, clear_cache: bool) -> None:
+        """Hold all requests."""
+
+    async def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        """Empty primary cache and CPU tier; False where that cannot be."""
 
     async def resume_generation(self) -> None:
-        """Go on with them."""
+        """Go on with all requests."""
 
 
 class KvAudit:
     """Audits one turn in `interval_s` at most, the first that far from now, and tells `verdict`."""
 
     def __init__(
-        self, engine: Engine, interval_s: float, verdict: Callable[[Verdict], None]
+        self,
+        engine: Engine,
+        interval_s: float,
+        verdict: Callable[[Verdict], None],
+        max_logprobs: int = LIKELIEST,
     ) -> None:
+        """Ask `engine` for no more than its `max_logprobs`; -1 is any number."""
         self._engine = engine
+        self._logprobs = LIKELIEST if max_logprobs < 0 else min(LIKELIEST, max_logprobs)
         self._interval_s = interval_s
         self._verdict = verdict
         self._due_s = time.monotonic() + interval_s
@@ -64,7 +79,9 @@ class KvAudit:
         is_text = isinstance(prompt, dict) and prompt.get("type") == "token"
         if cached_tokens and is_text and self._prompts.empty() and time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + self._interval_s
-            self._prompts.put_nowait((prompt, lora))
+            # With the turn's own time of arrival, vLLM would take all of that turn for waiting.
+            asked = {name: value for name, value in prompt.items() if name != "arrival_time"}
+            self._prompts.put_nowait((asked, lora))
 
     async def run(self) -> None:
         """Audit what is offered until cancelled; an engine that fails here is others' business."""
@@ -102,7 +119,7 @@ class KvAudit:
             temperature=0,
             max_tokens=ANSWER_TOKENS,
             ignore_eos=True,
-            logprobs=LIKELIEST,
+            logprobs=self._logprobs,
             detokenize=False,
             skip_reading_prefix_cache=is_computed,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -116,18 +133,17 @@ class KvAudit:
         raise RuntimeError("the engine gave no answer")
 
     async def _clear(self) -> None:
-        """Empty the primary cache and the CPU tier; turns that run are computed anew, none is lost.
-
-        The engine refuses while it fetches KV for one.
-        """
-        for left in reversed(range(CLEARINGS)):
+        """Empty the primary cache and the CPU tier; what runs is computed anew, nothing is lost."""
+        for mode in CLEARINGS:
             try:
-                await self._engine.pause_generation(mode="keep", clear_cache=True)
+                await self._engine.pause_generation(mode=mode, clear_cache=False)
+                if await self._engine.reset_prefix_cache(
+                    reset_running_requests=True, reset_connector=True
+                ):
+                    return
             except Exception:
-                if not left:
-                    logger.exception("the caches could not be emptied: restart this replica")
-            else:
-                return
+                logger.warning("the caches could not be emptied yet", exc_info=True)
             finally:
                 await self._engine.resume_generation()
             await asyncio.sleep(RETRY_S)
+        logger.error("the caches could not be emptied: restart this replica")

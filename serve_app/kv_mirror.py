@@ -63,13 +63,17 @@ class KvMirror:
         """
         self._batch += 1
         changes: list[_Change] = []
+        is_cleared = False
         for event in events:
             match event:
+                case BlockStored() if is_cleared and TIERS.get(event.medium) is Tier.CPU:
+                    pass  # it came there before, and vLLM tells it after
                 case BlockStored() if self._counts_store(event):
                     changes += self._store(event)
                 case BlockRemoved() if event.medium in TIERS and event.group_idx == self._group:
                     changes.append(self._remove(event))
                 case AllBlocksCleared():
+                    is_cleared = True
                     changes += [self._clear(tier) for tier in self._copies]
         told = [event for change in _joined(changes) for event in self._told(*change)]
         self._forget()

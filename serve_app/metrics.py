@@ -51,13 +51,16 @@ ROUTER_FALLBACKS = _gateway_count(
     "turns",
     "Turns placed by rendezvous hashing because the router actor was silent.",
 )
+TTFT_SLO_S = 5.0
+"""A first byte that comes later is late to dashboards and alerts; a boundary of TTFT."""
+
 TTFT = Metric(
     Owner.GATEWAY,
     Kind.HISTOGRAM,
     "warmturn_ttft_seconds",
     "seconds",
     "From a streamed turn's arrival at the gateway to the first byte of its answer, or until its "
-    "client left without one.",
+    "client left without one, if that was late already.",
     boundaries=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0),
 )
 ERRORS = _gateway_count(

@@ -22,7 +22,7 @@ from serve_app.http_message import (
     Response,
     is_event_stream,
 )
-from serve_app.metrics import ERRORS, TTFT, VOLATILE_LINES_REMOVED
+from serve_app.metrics import ERRORS, TTFT, TTFT_SLO_S, VOLATILE_LINES_REMOVED
 from serve_app.replicas import NoReplicas, ReplicaLost, ReplicasFull
 from serve_app.reply import Reply
 from serve_app.route_request import RouteRequest, TurnedAway
@@ -92,7 +92,7 @@ class Passthrough:
             return
         except asyncio.CancelledError:
             if request and not reply.started and is_streamed_turn(request):
-                self._note_ttft(reply)  # it would have come later still
+                self._note_none(reply)
             raise
         except Exception as error:
             explained = self._explain(error)
@@ -166,6 +166,11 @@ class Passthrough:
 
     def _note_ttft(self, reply: Reply) -> None:
         self._ttft_s.observe(time.monotonic() - reply.opened_at_s)
+
+    def _note_none(self, reply: Reply) -> None:
+        """Count a first byte that nobody waits for, if it is late; else nobody knows."""
+        if time.monotonic() - reply.opened_at_s > TTFT_SLO_S:
+            self._note_ttft(reply)
 
     def _explain(self, error: Exception) -> ApiError:
         retry_after_s = self._config.retry_after_s

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from policies.misses import PromptTokens
 from policies.tunables import Tunables
-from policies.types import Decision, Park, Refusal, ReplicaId, RequestId
+from policies.types import Decision, Park, Refusal, ReplicaId, RequestId, SessionId
 from serve_app.config import RecordConfig
 from serve_app.decision_log import DecisionLog, LoggedTurn
 from serve_app.ended_turns import EndedTurns
@@ -52,7 +52,7 @@ class TurnRecords:
             self.totals.add(REFUSED_TURNS, 1)
         if turn and isinstance(outcome, Decision):
             self.totals.decided(turn)
-        if turn and turn.session is not None and outcome.request not in self._ended:
+        if turn and outcome.request not in self._ended and _is_remembered(turn):
             self.sessions.decided(outcome.request, turn)
 
     def given_up(self, request: RequestId) -> None:
@@ -86,3 +86,10 @@ class TurnRecords:
         for reason, turns in self._counts.unrecorded.items():
             self.totals.put(UNRECORDED_TURNS, turns, reason)
         yield from self.totals.samples()
+
+
+def _is_remembered(turn: LoggedTurn) -> bool:
+    """Tell whether a session keeps its turn: one that nobody names begins with a placed one."""
+    return turn.session is not None and (
+        turn.decision is not None or turn.session != SessionId(turn.request)
+    )

@@ -95,6 +95,14 @@ def test_cpu_memory_is_as_large_as_those_say_who_know_it() -> None:
     assert make_fleet(make_report("r2")).cpu_tokens == 0
 
 
+def test_all_memory_there_is() -> None:
+    """A replica that has restored nothing yet has as much CPU memory as the others."""
+    known = make_report("r1", total_blocks=25, cpu_tokens=1000)
+    new = make_report("r2", total_blocks=25)
+    assert make_fleet(known, new).memory_tokens == 2000
+    assert make_fleet(make_report("r1", total_blocks=25)).memory_tokens == 100
+
+
 def test_a_draining_replica() -> None:
     """It is told as such until it may take turns again."""
     fleet = make_fleet(make_report("r1"), make_report("r2"), draining={R1})

@@ -479,9 +479,14 @@ async def test_a_client_that_hangs_up_aborts_its_request() -> None:
     ids=["before its answer", "in its answer", "whole", "null", "odd", "no turn"],
 )
 async def test_a_wait_for_nothing_is_timed(
-    observed_s: list[float], body: Any, script: list[Any], times: int
+    observed_s: list[float],
+    body: Any,
+    script: list[Any],
+    times: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A service whose streams do not begin is late, though its clients leave; each counts once."""
+    monkeypatch.setattr("serve_app.passthrough.TTFT_SLO_S", 0.05)
     replicas = FakeReplicas(script)
     async with _client(replicas) as client:
         exchange = asyncio.create_task(client.post(CHAT, json=body))
@@ -490,6 +495,16 @@ async def test_a_wait_for_nothing_is_timed(
         await asyncio.gather(exchange, return_exceptions=True)
     assert len(observed_s) == times
     assert replicas.aborted == 1
+
+
+async def test_who_leaves_soon_says_nothing_of_the_service(observed_s: list[float]) -> None:
+    """Its answer might have been in time."""
+    async with _client(FakeReplicas(_ok(60.0, b"data: 1\n\n", headers=SSE))) as client:
+        exchange = asyncio.create_task(client.post(CHAT, json={"stream": True}))
+        await asyncio.sleep(0.1)
+        exchange.cancel()
+        await asyncio.gather(exchange, return_exceptions=True)
+    assert not observed_s
 
 
 async def test_a_late_answer_is_an_error_and_no_time(observed_s: list[float]) -> None:

@@ -5,12 +5,13 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import SamplingParams
+from vllm.v1.engine import PauseMode
 
 from serve_app import kv_audit
 from serve_app.audit_verdict import Verdict
@@ -37,6 +38,8 @@ class FakeEngine:
     error: Exception | None = None
     asked: list[tuple[Any, Any, bool]] = field(default_factory=list)
     is_paused: bool = False
+    logprobs: list[int | None] = field(default_factory=list)
+    modes: list[PauseMode] = field(default_factory=list)
     cleared: int = 0
 
     async def generate(
@@ -44,6 +47,7 @@ class FakeEngine:
     ) -> AsyncGenerator[RequestOutput, None]:
         is_computed = bool(sampling_params.skip_reading_prefix_cache)
         self.asked.append((prompt, lora_request, is_computed))
+        self.logprobs.append(sampling_params.logprobs)
         if self.error:
             raise self.error
         tokens = WRONG if self.is_spoilt and not is_computed else RIGHT
@@ -56,14 +60,25 @@ class FakeEngine:
             request_id, None, [1, 2, 3], None, [piece], True, num_cached_tokens=cached_tokens
         )
 
-    async def pause_generation(self, *, mode: Literal["keep"], clear_cache: bool) -> None:
-        assert (mode, clear_cache) == ("keep", True)
+    async def pause_generation(self, *, mode: PauseMode, clear_cache: bool) -> None:
+        assert not clear_cache
         self.is_paused = True
+        self.modes.append(mode)
+
+    async def reset_prefix_cache(
+        self, reset_running_requests: bool = False, reset_connector: bool = False
+    ) -> bool:
+        assert self.is_paused
+        assert reset_running_requests
+        assert reset_connector
         if self.refusals:
             self.refusals -= 1
+            if self.refusals % 2:
+                return False
             raise RuntimeError("requests wait for KV")
         self.is_spoilt = False
         self.cleared += 1
+        return True
 
     async def resume_generation(self) -> None:
         self.is_paused = False
@@ -99,8 +114,11 @@ async def audited(engine: FakeEngine) -> AsyncIterator[Audited]:
 
 
 async def test_right_kv_is_left_alone(engine: FakeEngine, audited: Audited) -> None:
-    """The turn's own prompt and adapter are asked for, from the cache and then without it."""
-    await audited.offer()
+    """The turn's own prompt and adapter are asked for, from the cache and then without it.
+
+    But not as if they had come when the turn did.
+    """
+    await audited.offer(PROMPT | {"arrival_time": 1.0})
     assert await audited.verdict() is Verdict.SAME
     assert engine.asked == [(PROMPT, "adapter", False), (PROMPT, "adapter", True)]
     assert not engine.cleared
@@ -125,7 +143,7 @@ async def test_wrong_kv_is_thrown_away(
     assert "a prompt of 3 tokens, 2 of them cached" in record.getMessage()
 
 
-@pytest.mark.parametrize(("refusals", "cleared"), [(2, 1), (CLEARINGS, 0)])
+@pytest.mark.parametrize(("refusals", "cleared"), [(2, 1), (len(CLEARINGS), 0)])
 async def test_an_engine_that_cannot_empty_its_caches_goes_on(
     engine: FakeEngine,
     audited: Audited,
@@ -142,6 +160,8 @@ async def test_an_engine_that_cannot_empty_its_caches_goes_on(
     await audited.offer()
     assert await audited.verdict() is (Verdict.SAME if cleared else Verdict.DIFFERS)
     assert not engine.is_paused
+    tries = CLEARINGS[: refusals + 1]
+    assert engine.modes[: len(tries)] == list(tries)
     assert ("restart this replica" in caplog.text) is not cleared
 
 
@@ -197,6 +217,20 @@ async def test_one_turn_in_an_interval(engine: FakeEngine, monkeypatch: pytest.M
         asked.append(len(engine.asked) // 2)
         running.cancel()
     assert asked == [0, 0, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("most", "asked"), [(20, 5), (5, 5), (2, 2), (0, 0), (-1, 5)])
+async def test_no_more_is_asked_for_than_the_engine_tells(
+    engine: FakeEngine, most: int, asked: int
+) -> None:
+    """`max_logprobs` is a setting of the engine, which refuses what is above it."""
+    verdicts: list[Verdict] = []
+    audit = KvAudit(engine, 1e-9, verdicts.append, most)
+    audit.offer(PROMPT, None, 2)
+    running = asyncio.create_task(audit.run())
+    await asyncio.sleep(0.01)
+    running.cancel()
+    assert engine.logprobs == [asked, asked]
 
 
 LIKELY, UNLIKELY = {1: -0.5, 2: -0.7}, {2: -0.1, 3: -4.0}

@@ -187,6 +187,19 @@ def test_clearing_is_of_both_of_the_engines_memories() -> None:
     assert fed.match(1, 2) == Match(2)
 
 
+def test_what_came_to_cpu_memory_before_it_was_emptied() -> None:
+    """vLLM tells it in the same batch, after the clearing, and no more of it ever."""
+    fed = Fed()
+    fed.hear(stored((1, 2)))
+    fed.hear(AllBlocksCleared(), *stored_in_cpu((1,), (1, 2)), stored((3,)))
+    assert fed.match(1, 2) == NO_MATCH
+    assert fed.match(3) == Match(1)
+    fed.hear(stored((1, 2)))
+    fed.hear(*stored_in_cpu((1,)), removed((1, 2), (1,)))
+    fed.hear(removed((1,), medium="CPU"))
+    assert fed.match(1, 2) == NO_MATCH
+
+
 def test_cpu_memory_counts_after_gpu_memory() -> None:
     """Blocks in CPU memory are known by their names, in whatever order and form they come."""
     fed = Fed()

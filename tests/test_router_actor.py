@@ -148,6 +148,38 @@ async def test_a_turn_that_replicas_refuse_is_one_turn(actor: RouterActor) -> No
     assert again.why.rule is Rule.STAYED
 
 
+async def test_a_turn_that_waits_since_it_was_refused_is_one_turn(actor: RouterActor) -> None:
+    """Its replica turned out to be full: its session is as new as before, and has no more turns."""
+    await actor.report(make_report("r1", state=ROOMY))
+    turn = make_turn("q1", 1, 2, session="s1")
+    assert isinstance(await actor.decide(turn, PLACES), Placement)
+    turn.rejected_by = {R1}
+    await actor.report(make_report("r1", state=FULL))
+    assert await actor.decide(turn, PLACES) is None
+    await actor.report(make_report("r1", state=ROOMY))
+    async with asyncio.timeout(1):
+        placement = await actor.wait(turn, PLACES)
+    assert isinstance(placement, Placement)
+    assert placement.why
+    assert placement.why.rule is Rule.NEW
+    [told] = json.loads(await actor.sessions(10))["sessions"]
+    assert told["turns"] == 1
+
+
+def test_the_last_turns_are_remembered_whatever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that wait are remembered besides them, not in their place."""
+    monkeypatch.setattr(decision_log, "MAX_TURNS", 2)
+    log = decision_log.DecisionLog()
+    turns = [
+        make_turn(name, 1) for name in ("old", "waits-1", "waits-2", "waits-3", "new", "newest")
+    ]
+    for turn in turns:
+        log.arrived(turn, 0.0)
+    log.expire({RequestId(f"waits-{number}") for number in (1, 2, 3)})
+    names = [turn.request for turn in log.newest(9)]
+    assert names == ["newest", "new", "waits-3", "waits-2", "waits-1"]
+
+
 async def test_a_turn_that_waits_is_remembered(
     actor: RouterActor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -535,6 +567,16 @@ async def test_who_may_not_wait_is_turned_away_at_once(actor: RouterActor) -> No
     told = await actor.decision("q1")
     assert told
     assert (told["state"], told["refused_for"]) == ("refused", refusal.reason)
+
+
+async def test_who_is_turned_away_without_a_name_leaves_no_session(actor: RouterActor) -> None:
+    """Else such turns would push out those of sessions that run."""
+    await overload(actor, max_park_s=0)
+    for name, session in (("q1", None), ("q2", "new")):
+        refusal = await actor.decide(make_turn(name, 50, session=session), PLACES)
+        assert isinstance(refusal, Refusal)
+    assert await actor.session(SessionId("q1")) is None
+    assert await actor.session(SessionId("new"))
 
 
 async def test_dispersion(actor: RouterActor) -> None:

@@ -10,7 +10,6 @@ import yaml
 from dashboards.alerts import ALERTS, ROUTER_JOB
 from dashboards.promql import counted
 from dashboards.render import ROOT, RULES
-from dashboards.slo import TTFT_SLO_S
 from serve_app import metrics
 
 PROMPT = metrics.PROMPT_TOKENS.series
@@ -19,7 +18,7 @@ EXPECTED = metrics.EXPECTED_CACHED_TOKENS.series + '{tier="gpu"}'
 FALLBACKS = metrics.ROUTER_FALLBACKS.series + '{WorkerId="w1"}'
 AUDITS = metrics.KV_AUDITS.series + '{replica="r1", verdict="differs"}'
 SYNCED = metrics.REPLICA_SYNCED.series + '{replica="r1"}'
-IN_TIME = f'{metrics.TTFT.series}_bucket{{le="{TTFT_SLO_S}"}}'
+IN_TIME = f'{metrics.TTFT.series}_bucket{{le="{metrics.TTFT_SLO_S}"}}'
 STREAMS = f"{metrics.TTFT.series}_count"
 BUSY = metrics.ERRORS.series + '{status="429"}'
 TOO_LARGE = metrics.ERRORS.series + '{status="413"}'

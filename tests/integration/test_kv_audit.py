@@ -99,5 +99,6 @@ async def test_wrong_kv_is_found_and_thrown_away(audited: Audited) -> None:
 
 
 async def _empty(engine: AsyncLLM) -> None:
-    await engine.pause_generation(mode="keep", clear_cache=True)
+    await engine.pause_generation(mode="keep", clear_cache=False)
+    assert await engine.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
     await engine.resume_generation()

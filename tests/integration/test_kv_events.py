@@ -123,7 +123,10 @@ async def test_what_is_foreseen_is_reused(followed: Followed) -> None:
     assert (await followed.ask(prompt, "other"))[0] == NO_MATCH
 
     # As an audit may do. The engine tells of it with its next step.
-    await followed.engine.pause_generation(mode="keep", clear_cache=True)
+    await followed.engine.pause_generation(mode="keep", clear_cache=False)
+    assert await followed.engine.reset_prefix_cache(
+        reset_running_requests=True, reset_connector=True
+    )
     await followed.engine.resume_generation()
     params = SamplingParams(max_tokens=1)
     async for _ in followed.engine.generate({"prompt_token_ids": [1, 2, 3]}, params, "step"):
