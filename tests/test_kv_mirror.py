@@ -383,15 +383,18 @@ class Engine:
     """An engine with two tiers.
 
     It stores blocks after those in GPU memory, and into CPU memory what was lately in GPU memory.
+    What came to the latter before it was emptied is told after.
     """
 
     def __init__(self) -> None:
         self.held: Counter[tuple[str, Prefix]] = Counter()
         self.lately: list[set[Prefix]] = [set(), set()]
+        self.is_cleared = False
 
     def step(self, actions: list[tuple[Any, ...]]) -> list[KvEvent]:
         """Do some things; return vLLM's events of them."""
         self.lately = [self.lately[1], set(self.prefixes("GPU"))]
+        self.is_cleared = False
         return [event for action in actions for event in self.act(*action)]
 
     def prefixes(self, medium: str) -> list[Prefix]:
@@ -409,10 +412,12 @@ class Engine:
         if kind == "offload":
             known = set().union(self.prefixes("GPU"), *self.lately)
             prefixes = [what[:i] for i in range(end, start, -1) if what[:i] in known]
-            self.held.update(("CPU", prefix) for prefix in prefixes)
+            if not self.is_cleared:
+                self.held.update(("CPU", prefix) for prefix in prefixes)
             return stored_in_cpu(*prefixes)
         if kind == "clear":
             self.held.clear()
+            self.is_cleared = True
             return [AllBlocksCleared()]
         here = self.prefixes(kind)
         gone = [here[(what + i) % len(here)] for i in range(min(start, len(here)))]
