@@ -175,7 +175,7 @@ async def test_the_loop_stays_free_and_cancelling_leaves_nothing(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert open_files() == before
+    assert open_files() <= before  # threads of other tests may close theirs
 
 
 def open_files() -> int:
