@@ -6,7 +6,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -18,6 +18,9 @@ from serve_app import packaged_model, serve_file
 from serve_app.http_message import REPLICA_HEADER, HttpRequest
 from serve_app.local_cluster import LocalCluster, deploy, local_cluster, states
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver
+
+if TYPE_CHECKING:  # most tests here need not import vLLM
+    from vllm.v1.engine.async_llm import AsyncLLM
 
 ROOT = Path(__file__).parents[2]
 APP = "warmturn"
@@ -45,6 +48,19 @@ ENGINE_ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 """What Serve sets for a replica, for tests that start an engine themselves."""
+
+
+def prepare_engine(environment: pytest.MonkeyPatch) -> None:
+    """Set what the processes of an engine inherit that is started here."""
+    for name, value in ENGINE_ENVIRONMENT.items():
+        environment.setenv(name, value)
+
+
+async def empty_caches(engine: "AsyncLLM") -> None:
+    """Empty primary cache and CPU tier, as an audit may do; what runs is computed anew."""
+    await engine.pause_generation(mode="keep", clear_cache=False)
+    assert await engine.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+    await engine.resume_generation()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,21 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from serve_app import engine_args
 from serve_app.config import AppConfig
 from serve_app.kv_tiers import place_kv
-from tests.integration.conftest import ENGINE_ENVIRONMENT, SMALL_ENGINE
+from tests.integration.conftest import SMALL_ENGINE
 from tests.integration.faulty_tier import FAULT
-
-
-def prepare(environment: pytest.MonkeyPatch) -> None:
-    """Set what an engine's processes inherit."""
-    for name, value in ENGINE_ENVIRONMENT.items():
-        environment.setenv(name, value)
 
 
 def start(model: Path, root: Path) -> AsyncLLM:

@@ -13,7 +13,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from serve_app.audit_verdict import Verdict
 from serve_app.kv_audit import KvAudit
 from tests.integration import faulty_engine
-from tests.integration.conftest import BLOCK_TOKENS
+from tests.integration.conftest import BLOCK_TOKENS, empty_caches, prepare_engine
 from tests.integration.faulty_tier import WRONG
 
 PROMPT_TOKENS = 1_000
@@ -65,7 +65,7 @@ async def audited(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Audited]:
     """An engine with three tiers."""
-    faulty_engine.prepare(monkeypatch)
+    prepare_engine(monkeypatch)
     root = tmp_path / "kv"
     audited = Audited(faulty_engine.start(tiny, root), root)
     yield audited
@@ -81,7 +81,7 @@ async def test_wrong_kv_is_found_and_thrown_away(audited: Audited) -> None:
     assert await audited.ask(1) == (whole * BLOCK_TOKENS, right)
     await audited.until_stored(PROMPT_TOKENS // BLOCK_TOKENS)
 
-    await _empty(audited.engine)
+    await empty_caches(audited.engine)
     with faulty_engine.fault(audited.root, WRONG):
         cached_tokens, wrong = await audited.ask(1)
     assert cached_tokens == whole * BLOCK_TOKENS
@@ -96,9 +96,3 @@ async def test_wrong_kv_is_found_and_thrown_away(audited: Audited) -> None:
     assert await audited.audit(1, cached_tokens) is Verdict.SAME
     answers = [answer for _, answer in await asyncio.gather(*others)]
     assert [(await audited.ask(number, 400))[1] for number in (2, 3)] == answers
-
-
-async def _empty(engine: AsyncLLM) -> None:
-    await engine.pause_generation(mode="keep", clear_cache=False)
-    assert await engine.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
-    await engine.resume_generation()

@@ -22,7 +22,7 @@ from serve_app.config import AppConfig
 from serve_app.kv_event_stream import Endpoints, Lost, follow, private_endpoints
 from serve_app.kv_mirror import KvMirror
 from serve_app.kv_tiers import place_kv
-from tests.integration.conftest import BLOCK_TOKENS, ENGINE_ENVIRONMENT, SMALL_ENGINE
+from tests.integration.conftest import BLOCK_TOKENS, SMALL_ENGINE, empty_caches, prepare_engine
 
 MODEL, REPLICA = "tiny", ReplicaId("r1")
 QUIET_S = 0.6
@@ -81,8 +81,7 @@ class Followed:
 @pytest.fixture
 async def followed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Followed]:
     """An engine with a small primary cache and a CPU tier."""
-    for name, value in ENGINE_ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
+    prepare_engine(monkeypatch)
     args = engine_args.parse({"model": str(tiny)} | SMALL_ENGINE)
     place_kv(args, AppConfig(model=str(tiny), kv_offload_gib=OFFLOAD_GIB))
     with private_endpoints() as endpoints:
@@ -122,12 +121,7 @@ async def test_what_is_foreseen_is_reused(followed: Followed) -> None:
     assert (await followed.ask(prompt, "tenant"))[0] == Match(0, len(prompt) // BLOCK_TOKENS)
     assert (await followed.ask(prompt, "other"))[0] == NO_MATCH
 
-    # As an audit may do. The engine tells of it with its next step.
-    await followed.engine.pause_generation(mode="keep", clear_cache=False)
-    assert await followed.engine.reset_prefix_cache(
-        reset_running_requests=True, reset_connector=True
-    )
-    await followed.engine.resume_generation()
+    await empty_caches(followed.engine)  # it tells of that with its next step
     params = SamplingParams(max_tokens=1)
     async for _ in followed.engine.generate({"prompt_token_ids": [1, 2, 3]}, params, "step"):
         pass

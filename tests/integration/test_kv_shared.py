@@ -17,7 +17,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from serve_app.tier_report import DAMAGED, NOT_STORED
 from tests.integration import faulty_engine
-from tests.integration.conftest import BLOCK_TOKENS
+from tests.integration.conftest import BLOCK_TOKENS, prepare_engine
 from tests.integration.faulty_tier import FULL, SLOW
 
 PROMPTS = 8
@@ -102,7 +102,7 @@ def _kill_engine() -> None:
 async def tier(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tier]:
     """One engine answers all prompts and is killed; then there is another one."""
     with pytest.MonkeyPatch.context() as environment:
-        faulty_engine.prepare(environment)
+        prepare_engine(environment)
         root = tmp_path_factory.mktemp("shared") / "kv"
         tier = Tier(root, faulty_engine.start(tiny, root))
         for number in range(PROMPTS):

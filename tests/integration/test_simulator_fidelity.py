@@ -32,9 +32,9 @@ from serve_app.kv_event_stream import Endpoints, Lost, follow, private_endpoints
 from serve_app.kv_tiers import place_kv
 from tests.integration.conftest import (
     BLOCK_TOKENS,
-    ENGINE_ENVIRONMENT,
     PRIMARY_BLOCKS,
     SMALL_ENGINE,
+    prepare_engine,
 )
 
 HOST_BLOCKS = 320
@@ -163,8 +163,7 @@ async def _serve_all(model: Path) -> dict[str, Served]:
 def served(tiny: Path) -> dict[str, Served]:
     """What vLLM did with all workloads."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENGINE_ENVIRONMENT.items():
-            patch.setenv(name, value)
+        prepare_engine(patch)
         return asyncio.run(_serve_all(tiny))
 
 
