@@ -4,7 +4,7 @@ import { against, bar, legend, promptBar } from "./bars.js";
 import { ask, Failure, pathTo } from "./api.js";
 import { facts, h, link, place, redraw, section } from "./dom.js";
 import { count, moment, seconds, words } from "./format.js";
-import { FAILURES, running } from "./state.js";
+import { FAILURES, standing } from "./state.js";
 import { inWords } from "./timeline.js";
 
 const SCORERS = [
@@ -46,7 +46,7 @@ function about(told) {
     ["Client", told.client ?? "unnamed"],
     ["Came", moment(told.arrived_at)],
     ["Decided", told.decided_at && moment(told.decided_at)],
-    ["State", told.state === "runs" ? running() : FAILURES[told.state] ?? told.state],
+    ["State", FAILURES[told.state] ?? standing(told.state)],
     ["Replica", told.replica],
     ["Went to", answeredBy === told.replica ? null : answeredBy],
     ["Home from now on", told.home === told.replica ? null : told.home],

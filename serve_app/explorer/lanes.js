@@ -30,7 +30,7 @@ export class Lanes {
   piece(turn, before) {
     if (turn.replica === null) return null;
     const x = this.x(turn);
-    const way = (before?.replica ?? null) !== null && svg("path", { class: x === this.x(before) ? "way" : "way away",
+    const way = before?.replica && svg("path", { class: x === this.x(before) ? "way" : "way away",
       d: curve(x, this.x(before)) });
     const told = `${this.letter(turn.replica)}, ${turn.rule}`;
     return svg("svg", { class: "lanes", width: this.width, height: ROW_PX, role: "img",

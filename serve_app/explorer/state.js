@@ -21,8 +21,12 @@ export function waiting() {
   return h("span", { class: "waiting" }, "waits");
 }
 
+/** How a turn stands, in one word. */
+export function standing(state) {
+  return { runs: running, waits: waiting }[state]?.() ?? state;
+}
+
 /** A turn's time to the first token, or how it stands without one. */
 export function firstToken({ ttft_s: actual, state }) {
-  if (actual !== null || state === "answered") return seconds(actual);
-  return { runs: running, waits: waiting }[state]?.() ?? state;
+  return actual !== null || state === "answered" ? seconds(actual) : standing(state);
 }
