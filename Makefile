@@ -1,6 +1,6 @@
 # make run      serve the small model on this machine and show one conversation
 # make test     lint, types, unit and integration tests (about 20 minutes)
-# make check    the fast part of it (two minutes)
+# make check    the fast part of it (a minute)
 # make install  only make .venv
 # make dashboards  write what Grafana and Prometheus read from dashboards/*.py
 # make lock     renew the pinned lists in requirements/ from pyproject.toml
@@ -23,8 +23,9 @@ install: $(VENV)/ready
 
 test: lint unit integration
 
-check: lint prometheus
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not integration and not slow"
+UNITS := not integration
+check: UNITS := not integration and not slow
+check: lint unit
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check
@@ -32,7 +33,7 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 
 unit: $(VENV)/ready prometheus
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not integration"
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "$(UNITS)"
 
 integration: $(VENV)/ready prometheus chromium
 	$(BIN)/pytest -v -m integration
