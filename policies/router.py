@@ -271,7 +271,6 @@ class Router:
     def _end_turns(self, bookings: tuple[Booking, ...], now_s: float) -> tuple[Booking, ...]:
         for booking in bookings:
             self._placed.pop(booking.request, None)
-            self._rejected.discard(booking.request)
             if booking.session is not None and not booking.parked:
                 self.sessions.end_turn(booking.session, now_s)
         return bookings

@@ -35,7 +35,8 @@ async def sessions(
         told = in_short(
             session, known, history.get(session), is_running=session in running, now_s=now_s
         )
-        return told | {"waits": session in waiting}
+        told["waits"] = session in waiting
+        return told
 
     return b'{"sessions":%s}' % await in_parts(listed[:limit], tell, AT_ONCE)
 
